@@ -1,0 +1,1 @@
+int stepc_compiler_anchor = 0;

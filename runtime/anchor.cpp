@@ -1,0 +1,1 @@
+int stepc_runtime_anchor = 0;
