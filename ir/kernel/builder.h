@@ -1,0 +1,113 @@
+// Builds a kernel. Index arithmetic is written with the usual operators on `Index` values and simplified as
+// it is built (constants folded, divisions removed where ranges and multiples prove it), so that templates
+// can write general expressions and still get plain ones.
+#pragma once
+
+#include <functional>
+
+#include "ir/kernel/kernel.h"
+
+namespace stepc::kernel {
+
+class KernelBuilder;
+
+// An index expression of the kernel under construction. Mixes with int64_t.
+class Index {
+ public:
+  Index() = default;
+  Index(int64_t constant) : constant_(constant) {}  // NOLINT: implicit by design
+  Index(KernelBuilder* builder, ExprId id) : builder_(builder), id_(id) {}
+  bool is_constant() const;
+  int64_t constant() const;  // CHECKs
+  ExprId id(KernelBuilder& builder) const;
+  KernelBuilder* builder() const { return builder_; }
+
+ private:
+  KernelBuilder* builder_ = nullptr;  // null: constant_
+  ExprId id_ = ExprId::none;
+  int64_t constant_ = 0;
+};
+
+Index operator+(Index a, Index b);
+Index operator-(Index a, Index b);
+Index operator*(Index a, Index b);
+Index operator/(Index a, Index b);  // floor
+Index operator%(Index a, Index b);
+Index min(Index a, Index b);
+Index max(Index a, Index b);
+Index less(Index a, Index b);   // 0 or 1
+Index equal(Index a, Index b);  // 0 or 1
+Index ceil_div(Index a, int64_t b);
+
+// A fragment of the kernel under construction.
+struct Value {
+  FragId id = FragId::none;
+  bool valid() const { return id != FragId::none; }
+};
+
+class KernelBuilder {
+ public:
+  KernelBuilder(std::string name, Target target);
+
+  // Declarations. Names are made unique.
+  BufferId global(std::string name, Dtype dtype, Shape shape, std::vector<int64_t> strides = {});
+  BufferId shared(std::string name, Dtype dtype, Shape shape);
+  Index scalar(std::string name, Range range = {0, INT64_MAX}, int64_t multiple_of = 1);
+  void set_grid(Index tasks);
+  Index task();  // this task's number, 0 <= task < grid
+  void begin_role(std::string name, int warps = 0, int registers = 0);
+
+  // Ops. `at` has one index a dimension of the buffer; the fragment lies along the last dimension(s).
+  Value load(BufferId buffer, std::vector<Index> at, Shape shape);
+  Value load_first(BufferId buffer, std::vector<Index> at, Shape shape, Index count);
+  void store(Value value, BufferId buffer, std::vector<Index> at);
+  void store_first(Value value, BufferId buffer, std::vector<Index> at, Index count);
+  Value gather(BufferId buffer, std::vector<Index> at, Value offsets);
+  Index load_index(BufferId buffer, std::vector<Index> at, Range range);
+  Index name(std::string name, Index value);  // `index` op: computed once, here
+
+  Value constant(double value, Dtype dtype, Shape shape = {});
+  Value lane(Shape shape);
+  Value from_index(Index value);
+  Value splat(Value scalar, Shape shape);
+  Value permute(Value x, std::vector<int64_t> lanes);
+  Value cast(Value x, Dtype dtype);
+  Value pointwise(Op op, std::vector<Value> operands);  // any pointwise row of the table; result type inferred
+  Value random_bits(Value seed, Value stream, Value step, Index first, Shape shape);
+  Value reduce(Op op, Value x);  // reduce_sum, reduce_max, reduce_min
+
+  Ref ref(BufferId buffer, std::vector<Index> at);
+  void pack(Ref source, Ref target, Index depth, Index width, int64_t rows, int64_t cols, bool transposed, bool pairs);
+  Value mma(Value acc, Ref a, Ref b, Index depth, std::string a_layout, std::string b_layout);
+
+  // for i = low .. high step `step`: `body(i, carried)` returns the carried values of the next turn.
+  std::vector<Value> loop(std::string name, Index low, Index high, Index step, std::vector<Value> initial,
+                          const std::function<std::vector<Value>(Index, const std::vector<Value>&)>& body);
+  void loop(std::string name, Index low, Index high, Index step, const std::function<void(Index)>& body);
+  // if condition != 0. Both bodies return the results.
+  std::vector<Value> branch(Index condition, const std::function<std::vector<Value>()>& then_body,
+                            const std::function<std::vector<Value>()>& else_body);
+  void when(Index condition, const std::function<void()>& body);
+
+  Dtype dtype(Value value) const { return kernel_.frag(value.id).dtype; }
+  const Shape& shape(Value value) const { return kernel_.frag(value.id).shape; }
+
+  // Expressions, used by the operators above.
+  ExprId make_expr(ExprKind kind, ExprId a, ExprId b);
+  ExprId make_constant(int64_t value);
+  Range range(ExprId id) const;
+  int64_t multiple_of(ExprId id) const;  // a number that divides every value; 0 for the constant 0
+  const Kernel& kernel() const { return kernel_; }
+
+  // Verifies (CHECK) and gives the kernel away.
+  Kernel finish();
+
+ private:
+  Value emit_frag(KOp op, Dtype dtype, Shape shape, std::string_view hint);
+  OpId append(KOp op);
+
+  Kernel kernel_;
+  std::vector<std::vector<OpId>*> open_;  // innermost body last
+};
+
+}  // namespace stepc::kernel
