@@ -3,16 +3,20 @@
 // parse.h, which reports errors instead.
 #pragma once
 
+#include <unordered_map>
+#include <unordered_set>
+
 #include "ir/graph/graph.h"
 
 namespace stepc {
 
 class GraphBuilder {
  public:
+  // Continues the module's program of that name, or adds one. Other programs may be added meanwhile.
   GraphBuilder(Module& module, std::string program_name);
 
-  // The general form. `type` is needed only where the op's result type is declared rather than inferred
-  // (leaves, cast, reshape, broadcast, matmul's dtype, scatter_add_rows): see the op table.
+  // The general form. Attributes may come in any order. `type` is needed only where the op's result type is declared
+  // rather than inferred (leaves, cast, reshape, broadcast, matmul's dtype, scatter_add_rows): see the op table.
   std::vector<ValueId> emit(Op op, std::vector<ValueId> operands, Attrs attrs = {}, TensorType type = {});
   ValueId emit1(Op op, std::vector<ValueId> operands, Attrs attrs = {}, TensorType type = {});
 
@@ -55,8 +59,9 @@ class GraphBuilder {
   size_t program_index_;
   Phase phase_ = Phase::forward;
   std::string hint_;
-  std::vector<std::pair<std::string, ValueId>> persistents_;
-  std::vector<std::pair<std::string, int>> name_counts_;
+  std::unordered_map<std::string, ValueId> persistents_;
+  std::unordered_set<std::string> names_;
+  std::unordered_map<std::string, int> next_suffix_;
 };
 
 }  // namespace stepc

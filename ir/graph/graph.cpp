@@ -20,7 +20,7 @@ std::vector<OpInfo> make_op_table() {
   using enum AttrKey;
 #define ATTRS(...) {__VA_ARGS__}
 #define OP(name, family, operands, results, attrs, shape_rule, gradient_rule, error, doc) \
-  {#name, OpFamily::family, arity(operands).low, arity(operands).high, results, attrs, error, doc},
+  {#name, OpFamily::family, arity(operands).low, arity(operands).high, results, attrs, #gradient_rule, error, doc},
   return {
 #include "ir/graph/graph_ops.def"
   };
@@ -35,6 +35,8 @@ constexpr std::array kAttrNames = {
     std::string_view("transpose_a"), std::string_view("transpose_b"), std::string_view("causal"),
     std::string_view("scale"),       std::string_view("top"),         std::string_view("capacity")};
 
+static_assert(kAttrNames.size() == static_cast<size_t>(AttrKey::capacity) + 1);
+
 const std::vector<OpInfo>& op_table() {
   static const std::vector<OpInfo> table = make_op_table();
   return table;
@@ -45,6 +47,13 @@ const T& typed(const Attrs& attrs, AttrKey key) {
   const AttrValue* value = attrs.find(key);
   STEPC_CHECK(value && std::holds_alternative<T>(*value), "attribute {} is missing or of another kind", attr_name(key));
   return std::get<T>(*value);
+}
+
+template <class Enum>
+std::optional<Enum> from_name(std::string_view wanted, std::string_view (*name_of)(Enum), int count) {
+  for (int i = 0; i < count; ++i)
+    if (name_of(static_cast<Enum>(i)) == wanted) return static_cast<Enum>(i);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -85,6 +94,27 @@ std::optional<AttrKey> attr_from_name(std::string_view name) {
   return static_cast<AttrKey>(found - kAttrNames.begin());
 }
 
+AttrKind attr_kind(AttrKey key) {
+  switch (key) {
+    case AttrKey::name: return AttrKind::text;
+    case AttrKey::value:
+    case AttrKey::scale: return AttrKind::real;
+    case AttrKey::axis:
+    case AttrKey::top:
+    case AttrKey::capacity: return AttrKind::integer;
+    case AttrKey::axes:
+    case AttrKey::permutation:
+    case AttrKey::start:
+    case AttrKey::limit:
+    case AttrKey::low:
+    case AttrKey::high: return AttrKind::integers;
+    case AttrKey::transpose_a:
+    case AttrKey::transpose_b:
+    case AttrKey::causal: return AttrKind::flag;
+  }
+  STEPC_UNREACHABLE("attribute {}", static_cast<int>(key));
+}
+
 std::string_view phase_name(Phase phase) {
   switch (phase) {
     case Phase::forward: return "forward";
@@ -115,6 +145,16 @@ std::string_view arena_name(Arena arena) {
     case Arena::gradients: return "gradients";
   }
   STEPC_UNREACHABLE("arena {}", static_cast<int>(arena));
+}
+
+std::optional<Phase> phase_from_name(std::string_view name) {
+  return from_name<Phase>(name, phase_name, static_cast<int>(Phase::optimizer) + 1);
+}
+std::optional<Template> template_from_name(std::string_view name) {
+  return from_name<Template>(name, template_name, static_cast<int>(Template::route) + 1);
+}
+std::optional<Arena> arena_from_name(std::string_view name) {
+  return from_name<Arena>(name, arena_name, static_cast<int>(Arena::gradients) + 1);
 }
 
 const Persistent* Module::find_persistent(std::string_view wanted) const {

@@ -32,9 +32,25 @@ constexpr size_t index_of(ValueId id) { return static_cast<size_t>(id); }
 constexpr size_t index_of(NodeId id) { return static_cast<size_t>(id); }
 
 enum class AttrKey : uint8_t {
-  name, value, axis, axes, permutation, start, limit, low, high, transpose_a, transpose_b, causal, scale, top, capacity
+  name,
+  value,
+  axis,
+  axes,
+  permutation,
+  start,
+  limit,
+  low,
+  high,
+  transpose_a,
+  transpose_b,
+  causal,
+  scale,
+  top,
+  capacity
 };
 using AttrValue = std::variant<bool, int64_t, double, std::vector<int64_t>, std::string>;
+// The kind of value that a key always has; the enumerators follow AttrValue's alternatives.
+enum class AttrKind : uint8_t { flag, integer, real, integers, text };
 
 // A node's attributes in the order of its row in the op table. Typed access CHECKs the kind.
 class Attrs {
@@ -139,6 +155,7 @@ struct OpInfo {
   int max_operands;
   int results;
   std::vector<AttrKey> attrs;
+  std::string_view gradient_rule;
   double relative_error;
   std::string_view doc;
 };
@@ -146,9 +163,13 @@ const OpInfo& op_info(Op op);
 std::optional<Op> op_from_name(std::string_view name);
 std::string_view attr_name(AttrKey key);
 std::optional<AttrKey> attr_from_name(std::string_view name);
+AttrKind attr_kind(AttrKey key);
 std::string_view phase_name(Phase phase);
+std::optional<Phase> phase_from_name(std::string_view name);
 std::string_view template_name(Template schedule);
+std::optional<Template> template_from_name(std::string_view name);
 std::string_view arena_name(Arena arena);
+std::optional<Arena> arena_from_name(std::string_view name);
 constexpr int kOpCount = 0
 #define OP(...) +1
 #include "ir/graph/graph_ops.def"

@@ -7,6 +7,7 @@
 
 namespace stepc {
 
+std::string type_text(const TensorType& type);  // "f32[8, 256]"
 std::string print_module(const Module& module);
 std::string print_program(const Program& program);
 std::string print_node(const Program& program, const Node& node);

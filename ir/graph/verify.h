@@ -15,4 +15,8 @@ Status verify(const Module& module, const Program& program);
 Result<std::vector<TensorType>> infer_types(Op op, const std::vector<TensorType>& operands, const Attrs& attrs,
                                             const std::vector<TensorType>& declared);
 
+// True of ops whose result type is (in part) written rather than inferred: leaves, cast, reshape,
+// broadcast, matmul (the dtype), scatter_add_rows (the rows).
+bool declares_result(Op op);
+
 }  // namespace stepc
