@@ -46,6 +46,8 @@ class GraphBuilder {
   // Phase and name hint of the nodes that follow. Names are made unique by a suffix.
   void set_phase(Phase phase) { phase_ = phase; }
   void set_name_hint(std::string hint) { hint_ = std::move(hint); }
+  Phase phase() const { return phase_; }
+  const std::string& name_hint() const { return hint_; }
 
   const TensorType& type(ValueId id) const;
   const Shape& shape(ValueId id) const { return type(id).shape; }
