@@ -1,1 +1,0 @@
-int stepc_compiler_anchor = 0;

@@ -1,0 +1,1 @@
+int stepc_emit_anchor = 0;
