@@ -1,0 +1,274 @@
+// Pointwise ops, lane shuffles and row reductions. f32 arithmetic carries no fast-math flags, so what the
+// graph says is what runs: no contraction, no reassociation.
+#include "compiler/emit/host_context.h"
+#include "ir/support/check.h"
+
+namespace stepc::emit {
+namespace {
+
+using kernel::index_of;
+using kernel::KOp;
+using kernel::Op;
+using llvm::Intrinsic::ID;
+
+bool is_float(const llvm::Value* value) { return value->getType()->getScalarType()->isFloatTy(); }
+
+llvm::Constant* real(llvm::Value* like, double value) { return llvm::ConstantFP::get(like->getType(), value); }
+
+llvm::Type* with_lanes_of(const llvm::Value* like, llvm::Type* element) {
+  const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(like->getType());
+  return vector ? llvm::FixedVectorType::get(element, vector->getNumElements()) : element;
+}
+
+// Larger (or smaller) of a and b; NaN if either is.
+llvm::Value* emit_extreme(HostContext& context, bool larger, llvm::Value* a, llvm::Value* b) {
+  auto& builder = context.builder;
+  if (!is_float(a))
+    return builder.CreateBinaryIntrinsic(larger ? ID(llvm::Intrinsic::smax) : ID(llvm::Intrinsic::smin), a, b);
+  llvm::Value* wins = larger ? builder.CreateFCmpOGT(a, b) : builder.CreateFCmpOLT(a, b);
+  return builder.CreateSelect(builder.CreateOr(wins, builder.CreateFCmpUNO(a, a)), a, b);
+}
+
+llvm::Value* emit_cast(HostContext& context, llvm::Value* x, Dtype from, Dtype to) {
+  auto& builder = context.builder;
+  llvm::Type* f32 = with_lanes_of(x, builder.getFloatTy());
+  llvm::Type* i32 = with_lanes_of(x, builder.getInt32Ty());
+  if (from == to) return x;
+  if (from == Dtype::f32 && to == Dtype::bf16) return round_to_bf16(context, x);
+  if (from == Dtype::bf16 && to == Dtype::f32) return widen_bf16(context, x);
+  if (from == Dtype::i32 && to == Dtype::f32) return builder.CreateSIToFP(x, f32);
+  if (from == Dtype::f32 && to == Dtype::i32)
+    return builder.CreateIntrinsic(llvm::Intrinsic::fptosi_sat, {i32, x->getType()}, {x});
+  if (from == Dtype::pred && to == Dtype::f32) return builder.CreateUIToFP(x, f32);
+  if (from == Dtype::pred && to == Dtype::i32) return builder.CreateZExt(x, i32);
+  STEPC_UNREACHABLE("cast {} -> {}", dtype_name(from), dtype_name(to));
+}
+
+llvm::Value* emit_logistic(HostContext& context, llvm::Value* x) {
+  auto& builder = context.builder;
+  llvm::Value* grown = builder.CreateFAdd(real(x, 1.0), emit_exp(context, builder.CreateFNeg(x)));
+  return builder.CreateFDiv(real(x, 1.0), grown);
+}
+
+llvm::Value* emit_unit_from_bits(HostContext& context, llvm::Value* bits) {
+  auto& builder = context.builder;
+  llvm::Value* whole = builder.CreateSIToFP(builder.CreateLShr(bits, 8), with_lanes_of(bits, builder.getFloatTy()));
+  return builder.CreateFMul(whole, real(whole, 0x1p-24));
+}
+
+// Division by an integer zero has no meaning in the graph; it must still not trap.
+llvm::Value* safe_divisor(HostContext& context, llvm::Value* b) {
+  llvm::Value* zero = llvm::Constant::getNullValue(b->getType());
+  return context.builder.CreateSelect(context.builder.CreateICmpEQ(b, zero), llvm::ConstantInt::get(b->getType(), 1),
+                                      b);
+}
+
+using Lanes = llvm::ArrayRef<llvm::Value*>;
+
+// One row an op: its operands' lanes to the result's. `cast` is apart, since it needs the dtypes.
+struct LaneRule {
+  Op op;
+  llvm::Value* (*emit)(HostContext& c, Lanes x);
+};
+
+constexpr LaneRule kLaneRules[] = {
+    {Op::neg,
+     [](HostContext& c, Lanes x) { return is_float(x[0]) ? c.builder.CreateFNeg(x[0]) : c.builder.CreateNeg(x[0]); }},
+    {Op::abs,
+     [](HostContext& c, Lanes x) -> llvm::Value* {
+       if (is_float(x[0])) return c.builder.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x[0]);
+       return c.builder.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x[0], c.builder.getFalse());
+     }},
+    {Op::exp, [](HostContext& c, Lanes x) { return emit_exp(c, x[0]); }},
+    {Op::log, [](HostContext& c, Lanes x) { return emit_log(c, x[0]); }},
+    {Op::sqrt,
+     [](HostContext& c, Lanes x) -> llvm::Value* {
+       return c.builder.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x[0]);
+     }},
+    {Op::rsqrt,
+     [](HostContext& c, Lanes x) {
+       return c.builder.CreateFDiv(real(x[0], 1.0), c.builder.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x[0]));
+     }},
+    {Op::sin, [](HostContext& c, Lanes x) { return emit_sin(c, x[0]); }},
+    {Op::cos, [](HostContext& c, Lanes x) { return emit_cos(c, x[0]); }},
+    {Op::tanh, [](HostContext& c, Lanes x) { return emit_tanh(c, x[0]); }},
+    {Op::logistic, [](HostContext& c, Lanes x) { return emit_logistic(c, x[0]); }},
+    {Op::floor,
+     [](HostContext& c, Lanes x) -> llvm::Value* {
+       return c.builder.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x[0]);
+     }},
+    {Op::is_finite,
+     [](HostContext& c, Lanes x) {
+       llvm::Value* size = c.builder.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x[0]);
+       return c.builder.CreateFCmpOLT(size, llvm::ConstantFP::getInfinity(x[0]->getType()));
+     }},
+    {Op::logical_not, [](HostContext& c, Lanes x) { return c.builder.CreateNot(x[0]); }},
+    {Op::unit_from_bits, [](HostContext& c, Lanes x) { return emit_unit_from_bits(c, x[0]); }},
+    {Op::add,
+     [](HostContext& c, Lanes x) {
+       return is_float(x[0]) ? c.builder.CreateFAdd(x[0], x[1]) : c.builder.CreateAdd(x[0], x[1]);
+     }},
+    {Op::sub,
+     [](HostContext& c, Lanes x) {
+       return is_float(x[0]) ? c.builder.CreateFSub(x[0], x[1]) : c.builder.CreateSub(x[0], x[1]);
+     }},
+    {Op::mul,
+     [](HostContext& c, Lanes x) {
+       return is_float(x[0]) ? c.builder.CreateFMul(x[0], x[1]) : c.builder.CreateMul(x[0], x[1]);
+     }},
+    {Op::div,
+     [](HostContext& c, Lanes x) {
+       return is_float(x[0]) ? c.builder.CreateFDiv(x[0], x[1]) : c.builder.CreateSDiv(x[0], safe_divisor(c, x[1]));
+     }},
+    {Op::rem, [](HostContext& c, Lanes x) { return c.builder.CreateSRem(x[0], safe_divisor(c, x[1])); }},
+    {Op::pow, [](HostContext& c, Lanes x) { return emit_pow(c, x[0], x[1]); }},
+    {Op::max, [](HostContext& c, Lanes x) { return emit_extreme(c, true, x[0], x[1]); }},
+    {Op::min, [](HostContext& c, Lanes x) { return emit_extreme(c, false, x[0], x[1]); }},
+    {Op::equal,
+     [](HostContext& c, Lanes x) {
+       return is_float(x[0]) ? c.builder.CreateFCmpOEQ(x[0], x[1]) : c.builder.CreateICmpEQ(x[0], x[1]);
+     }},
+    {Op::less,
+     [](HostContext& c, Lanes x) {
+       return is_float(x[0]) ? c.builder.CreateFCmpOLT(x[0], x[1]) : c.builder.CreateICmpSLT(x[0], x[1]);
+     }},
+    {Op::less_equal,
+     [](HostContext& c, Lanes x) {
+       return is_float(x[0]) ? c.builder.CreateFCmpOLE(x[0], x[1]) : c.builder.CreateICmpSLE(x[0], x[1]);
+     }},
+    {Op::logical_and, [](HostContext& c, Lanes x) { return c.builder.CreateAnd(x[0], x[1]); }},
+    {Op::logical_or, [](HostContext& c, Lanes x) { return c.builder.CreateOr(x[0], x[1]); }},
+    {Op::fma,
+     [](HostContext& c, Lanes x) -> llvm::Value* {
+       return c.builder.CreateIntrinsic(llvm::Intrinsic::fma, {x[0]->getType()}, {x[0], x[1], x[2]});
+     }},
+    {Op::select, [](HostContext& c, Lanes x) { return c.builder.CreateSelect(x[0], x[1], x[2]); }},
+};
+
+const LaneRule& lane_rule(Op op) {
+  for (const LaneRule& rule : kLaneRules)
+    if (rule.op == op) return rule;
+  STEPC_UNREACHABLE("no lane rule for {}", kernel::op_info(op).name);
+}
+
+// One step of a fixed-order combination.
+llvm::Value* combine(HostContext& context, Op op, llvm::Value* a, llvm::Value* b) {
+  if (op == Op::reduce_sum) return context.builder.CreateFAdd(a, b);
+  return emit_extreme(context, op == Op::reduce_max, a, b);
+}
+
+// Halves are combined until one lane is left; an odd lane at the end waits for the next round.
+llvm::Value* reduce_lanes(HostContext& context, Op op, llvm::Value* vector) {
+  auto& builder = context.builder;
+  auto lanes = static_cast<int>(llvm::cast<llvm::FixedVectorType>(vector->getType())->getNumElements());
+  while (lanes > 1) {
+    const int half = lanes / 2;
+    const int kept = lanes - half;  // half or half + 1
+    llvm::SmallVector<int, 64> low, high;
+    for (int i = 0; i < half; ++i) low.push_back(i), high.push_back(kept + i);
+    llvm::Value* sums =
+        combine(context, op, builder.CreateShuffleVector(vector, low), builder.CreateShuffleVector(vector, high));
+    if (kept > half) {
+      llvm::SmallVector<int, 64> widen;
+      for (int i = 0; i < kept; ++i) widen.push_back(i < half ? i : -1);
+      llvm::Value* odd = builder.CreateExtractElement(vector, static_cast<uint64_t>(half));
+      sums = builder.CreateInsertElement(builder.CreateShuffleVector(sums, widen), odd, static_cast<uint64_t>(half));
+    }
+    vector = sums;
+    lanes = kept;
+  }
+  return builder.CreateExtractElement(vector, uint64_t{0});
+}
+
+llvm::Value* constant_lanes(HostContext& context, int64_t lanes) {
+  llvm::SmallVector<llvm::Constant*, 64> numbers;
+  for (int64_t i = 0; i < lanes; ++i) numbers.push_back(context.builder.getInt32(static_cast<uint32_t>(i)));
+  return llvm::ConstantVector::get(numbers);
+}
+
+llvm::Value* make_constant(HostContext& context, const KOp& op, const kernel::Frag& frag) {
+  const auto& value = kernel::find_attr(op, "value")->value;
+  const double number = std::holds_alternative<double>(value)    ? std::get<double>(value)
+                        : std::holds_alternative<int64_t>(value) ? static_cast<double>(std::get<int64_t>(value))
+                                                                 : static_cast<double>(std::get<bool>(value));
+  llvm::Type* element = lane_type(context, frag.dtype);
+  llvm::Type* type =
+      frag.shape.empty() ? element : llvm::FixedVectorType::get(element, static_cast<unsigned>(frag.shape.back()));
+  switch (frag.dtype) {
+    case Dtype::f32: return llvm::ConstantFP::get(type, static_cast<double>(static_cast<float>(number)));
+    case Dtype::bf16: return llvm::ConstantInt::get(type, bf16_from_f32(stepc::round_to_bf16(number)));
+    case Dtype::i32:
+      return llvm::ConstantInt::get(type, static_cast<uint64_t>(static_cast<int64_t>(number)) & 0xffffffffu);
+    case Dtype::pred: return llvm::ConstantInt::get(type, number != 0.0);
+  }
+  STEPC_UNREACHABLE("dtype {}", static_cast<int>(frag.dtype));
+}
+
+}  // namespace
+
+llvm::Value* widen_bf16(HostContext& context, llvm::Value* x) {
+  auto& builder = context.builder;
+  llvm::Value* wide = builder.CreateZExt(x, with_lanes_of(x, builder.getInt32Ty()));
+  return builder.CreateBitCast(builder.CreateShl(wide, 16), with_lanes_of(x, builder.getFloatTy()));
+}
+
+// Nearest even in integers: the hardware's conversion flushes denormals.
+llvm::Value* round_to_bf16(HostContext& context, llvm::Value* x) {
+  auto& builder = context.builder;
+  llvm::Type* i32 = with_lanes_of(x, builder.getInt32Ty());
+  llvm::Value* bits = builder.CreateBitCast(x, i32);
+  llvm::Value* odd = builder.CreateAnd(builder.CreateLShr(bits, 16), llvm::ConstantInt::get(i32, 1));
+  llvm::Value* rounded = builder.CreateAdd(builder.CreateAdd(bits, llvm::ConstantInt::get(i32, 0x7fff)), odd);
+  llvm::Value* quiet = builder.CreateOr(bits, llvm::ConstantInt::get(i32, 0x00400000));
+  llvm::Value* chosen = builder.CreateSelect(builder.CreateFCmpUNO(x, x), quiet, rounded);
+  return builder.CreateTrunc(builder.CreateLShr(chosen, 16), with_lanes_of(x, builder.getInt16Ty()));
+}
+
+void emit_pointwise(HostContext& context, const KOp& op) {
+  const Dtype from = context.kernel.frag(op.frags[0]).dtype;
+  const Dtype to = context.kernel.frag(op.results[0]).dtype;
+  Rows made;
+  for (size_t row = 0; row < context.rows(op.frags[0]).size(); ++row) {
+    llvm::SmallVector<llvm::Value*, 3> lanes;
+    for (auto id : op.frags) lanes.push_back(context.rows(id)[row]);
+    made.push_back(op.op == Op::cast ? emit_cast(context, lanes[0], from, to) : lane_rule(op.op).emit(context, lanes));
+  }
+  context.frags[index_of(op.results[0])] = std::move(made);
+}
+
+void emit_shuffle(HostContext& context, const KOp& op) {
+  auto& builder = context.builder;
+  const kernel::Frag& frag = context.kernel.frag(op.results[0]);
+  const size_t count = frag.shape.size() == 2 ? static_cast<size_t>(frag.shape[0]) : 1;
+  Rows made;
+  if (op.op == Op::constant) made.assign(count, make_constant(context, op, frag));
+  if (op.op == Op::lane) made.assign(count, constant_lanes(context, frag.shape.back()));
+  if (op.op == Op::from_index) made = {builder.CreateTrunc(emit_expr(context, op.indices[0]), builder.getInt32Ty())};
+  if (op.op == Op::splat) {
+    llvm::Value* scalar = context.rows(op.frags[0])[0];
+    made.assign(count, builder.CreateVectorSplat(static_cast<unsigned>(frag.shape.back()), scalar));
+  }
+  if (op.op == Op::permute) {
+    llvm::SmallVector<int, 64> mask;
+    for (int64_t lane : std::get<std::vector<int64_t>>(kernel::find_attr(op, "lanes")->value))
+      mask.push_back(static_cast<int>(lane));
+    for (llvm::Value* row : context.rows(op.frags[0])) made.push_back(builder.CreateShuffleVector(row, mask));
+  }
+  context.frags[index_of(op.results[0])] = std::move(made);
+}
+
+void emit_reduce(HostContext& context, const KOp& op) {
+  const kernel::Frag& source = context.kernel.frag(op.frags[0]);
+  const Rows rows = context.rows(op.frags[0]);
+  if (source.shape.size() == 1) {
+    context.frags[index_of(op.results[0])] = {reduce_lanes(context, op.op, rows[0])};
+    return;
+  }
+  llvm::Value* made = llvm::PoisonValue::get(
+      llvm::FixedVectorType::get(context.builder.getFloatTy(), static_cast<unsigned>(rows.size())));
+  for (size_t row = 0; row < rows.size(); ++row)
+    made = context.builder.CreateInsertElement(made, reduce_lanes(context, op.op, rows[row]), row);
+  context.frags[index_of(op.results[0])] = {made};
+}
+
+}  // namespace stepc::emit

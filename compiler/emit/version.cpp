@@ -1,1 +1,0 @@
-int stepc_emit_anchor = 0;
