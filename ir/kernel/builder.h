@@ -1,10 +1,15 @@
 // Builds a kernel. Index arithmetic is written with the usual operators on `Index` values and simplified as
 // it is built (constants folded, divisions removed where ranges and multiples prove it), so that templates
-// can write general expressions and still get plain ones.
+// can write general expressions and still get plain ones. In the same spirit a loop of one turn becomes its
+// body, and a branch on a constant the body taken.
 #pragma once
 
 #include <functional>
+#include <string>
+#include <unordered_set>
+#include <vector>
 
+#include "ir/kernel/index_simplify.h"
 #include "ir/kernel/kernel.h"
 
 namespace stepc::kernel {
@@ -31,8 +36,8 @@ class Index {
 Index operator+(Index a, Index b);
 Index operator-(Index a, Index b);
 Index operator*(Index a, Index b);
-Index operator/(Index a, Index b);  // floor
-Index operator%(Index a, Index b);
+Index operator/(Index a, Index b);  // floor; b > 0
+Index operator%(Index a, Index b);  // of the floor division; b > 0
 Index min(Index a, Index b);
 Index max(Index a, Index b);
 Index less(Index a, Index b);   // 0 or 1
@@ -48,13 +53,15 @@ struct Value {
 class KernelBuilder {
  public:
   KernelBuilder(std::string name, Target target);
+  KernelBuilder(const KernelBuilder&) = delete;  // every Index points here
+  KernelBuilder& operator=(const KernelBuilder&) = delete;
 
   // Declarations. Names are made unique.
   BufferId global(std::string name, Dtype dtype, Shape shape, std::vector<int64_t> strides = {});
   BufferId shared(std::string name, Dtype dtype, Shape shape);
   Index scalar(std::string name, Range range = {0, INT64_MAX}, int64_t multiple_of = 1);
-  void set_grid(Index tasks);
-  Index task();  // this task's number, 0 <= task < grid
+  void set_grid(Index tasks);  // before task() is used
+  Index task();                // this task's number, 0 <= task < grid
   void begin_role(std::string name, int warps = 0, int registers = 0);
 
   // Ops. `at` has one index a dimension of the buffer; the fragment lies along the last dimension(s).
@@ -67,12 +74,15 @@ class KernelBuilder {
   Index name(std::string name, Index value);  // `index` op: computed once, here
 
   Value constant(double value, Dtype dtype, Shape shape = {});
-  Value lane(Shape shape);
+  Value lane(Shape shape);  // along the last dimension
+  Value lane(Shape shape, int64_t axis);
   Value from_index(Index value);
-  Value splat(Value scalar, Shape shape);
+  Value splat(Value x, Shape shape);  // a scalar, or [n] to [m, n]; x itself if it has that shape
   Value permute(Value x, std::vector<int64_t> lanes);
-  Value cast(Value x, Dtype dtype);
-  Value pointwise(Op op, std::vector<Value> operands);  // any pointwise row of the table; result type inferred
+  Value cast(Value x, Dtype dtype);  // x itself if it has that dtype
+  // Any pointwise row of the table but cast; the result's dtype follows. Scalars are splat where another operand is
+  // wide.
+  Value pointwise(Op op, std::vector<Value> operands);
   Value random_bits(Value seed, Value stream, Value step, Index first, Shape shape);
   Value reduce(Op op, Value x);  // reduce_sum, reduce_max, reduce_min
 
@@ -89,25 +99,49 @@ class KernelBuilder {
                             const std::function<std::vector<Value>()>& else_body);
   void when(Index condition, const std::function<void()>& body);
 
+  // Gives the fragment a name for readers of the text, made unique. For values made in the innermost open body.
+  Value named(std::string name, Value value);
+
   Dtype dtype(Value value) const { return kernel_.frag(value.id).dtype; }
   const Shape& shape(Value value) const { return kernel_.frag(value.id).shape; }
 
   // Expressions, used by the operators above.
-  ExprId make_expr(ExprKind kind, ExprId a, ExprId b);
-  ExprId make_constant(int64_t value);
-  Range range(ExprId id) const;
-  int64_t multiple_of(ExprId id) const;  // a number that divides every value; 0 for the constant 0
+  ExprId make_expr(ExprKind kind, ExprId a, ExprId b) { return simplifier_.make(kind, a, b); }
+  ExprId make_constant(int64_t value) { return simplifier_.constant(value); }
+  Range range(ExprId id) const { return range_of(kernel_, id); }
+  // A number that divides every value; 0 for the constant 0.
+  int64_t multiple_of(ExprId id) const { return kernel::multiple_of(kernel_, id); }
   const Kernel& kernel() const { return kernel_; }
 
   // Verifies (CHECK) and gives the kernel away.
   Kernel finish();
 
  private:
+  // A body under construction. It becomes part of its op when it is complete, so no op in the pool ever has
+  // a body that still grows.
+  struct OpenBody {
+    std::vector<OpId> ops;
+    std::unordered_set<std::string> names;
+  };
+
+  std::string unique_name(std::string base) const;  // not visible in the open bodies
+  BufferId add_buffer(std::string name, Space space, Dtype dtype, Shape shape, std::vector<int64_t> strides);
+  VarId add_variable(Variable variable);  // its name is unique already
+  FragId add_frag(std::string name, Dtype dtype, Shape shape);
   Value emit_frag(KOp op, Dtype dtype, Shape shape, std::string_view hint);
   OpId append(KOp op);
+  std::vector<ExprId> ids(const std::vector<Index>& indices);
+  Index index_of_variable(VarId id) { return Index(this, simplifier_.variable(id)); }
+  void open_body() { open_.emplace_back(); }
+  Body close_body(std::vector<FragId> carried, const std::vector<Value>& yielded);
+  std::vector<Value> finish_results(KOp op, const std::vector<Value>& like, std::string_view suffix);
+  void end_role();
 
   Kernel kernel_;
-  std::vector<std::vector<OpId>*> open_;  // innermost body last
+  IndexSimplifier simplifier_{kernel_};
+  std::unordered_set<std::string> all_names_;     // of every body so far: buffers may not take them
+  std::unordered_set<std::string> global_names_;  // of buffers and scalars, visible everywhere
+  std::vector<OpenBody> open_;                    // innermost last
 };
 
 }  // namespace stepc::kernel

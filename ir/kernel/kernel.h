@@ -52,7 +52,8 @@ constexpr size_t index_of(Id id) {
 }
 
 // ---- index expressions -------------------------------------------------------------------------------
-// Signed 64-bit. `div` and `rem` are floor division and its remainder; less and equal give 0 or 1.
+// Signed 64-bit. `div` and `rem` are floor division and its remainder by a positive number; less and equal
+// give 0 or 1.
 enum class ExprKind : uint8_t { constant, variable, task, add, sub, mul, div, rem, min, max, less, equal };
 
 struct Expr {
@@ -162,7 +163,10 @@ struct Kernel {
 };
 
 const Attr* find_attr(const KOp& op, std::string_view name);
-// Byte offset of each shared buffer of a task (by buffer index, -1 for others), each aligned to 64 bytes, and the total.
+int64_t integer_attr(const KOp& op, std::string_view name, int64_t missing);
+bool flag_attr(const KOp& op, std::string_view name);  // false where it is not given
+// Byte offset of each shared buffer of a task (by buffer index, -1 for others), and the total. Each is aligned to
+// 64 bytes, or 1024 where it has a swizzle.
 struct SharedLayout {
   std::vector<int64_t> offset_bytes;
   int64_t total_bytes = 0;
@@ -173,6 +177,7 @@ SharedLayout shared_layout(const Kernel& kernel);
 enum class OperandKind : uint8_t { frag, ref, index, map, bar, opt_index, list_frag };
 enum class ResultKind : uint8_t { nothing, frag, frags, index, carried };
 enum class Level : uint8_t { core, host, sm90 };
+enum class AttrKind : uint8_t { flag, integer, real, integers, text };
 
 struct OpInfo {
   std::string_view name;
@@ -184,6 +189,8 @@ struct OpInfo {
 };
 const OpInfo& op_info(Op op);
 std::optional<Op> op_from_name(std::string_view name);
+AttrKind attr_kind(std::string_view name);  // the kind of the table's attribute of this name
 std::string_view target_name(Target target);
+std::string_view space_name(Space space);
 
 }  // namespace stepc::kernel
