@@ -125,8 +125,10 @@ ValueId ReverseSweep::complete(ValueId id) {
   if (at.contributions.empty()) return ValueId::none;
   builder_.set_name_hint("d_" + builder_.program().value(id).name);
   ValueId sum = at.contributions[0];
-  for (size_t i = 1; i < at.contributions.size(); ++i)
-    sum = builder_.add(builder_.cast(sum, Dtype::f32), builder_.cast(at.contributions[i], Dtype::f32));
+  for (size_t i = 1; i < at.contributions.size(); ++i) {
+    const ValueId left = builder_.cast(sum, Dtype::f32);
+    sum = builder_.add(left, builder_.cast(at.contributions[i], Dtype::f32));
+  }
   at.cotangent = builder_.cast(sum, cotangent_dtype(id));
   return at.cotangent;
 }

@@ -30,8 +30,10 @@ Gradients grad_abs(const GradInput& in) {
   GraphBuilder& b = in.builder;
   return in.each({[&] {
     const ValueId zero = in.zeros(in.shape());
-    const ValueId away = b.select(b.binary(Op::less, in.x(), zero), b.unary(Op::neg, in.cotangent()), in.cotangent());
-    return b.select(b.binary(Op::equal, in.x(), zero), zero, away);
+    const ValueId is_negative = b.binary(Op::less, in.x(), zero);
+    const ValueId negated = b.unary(Op::neg, in.cotangent());
+    const ValueId is_zero = b.binary(Op::equal, in.x(), zero);
+    return b.select(is_zero, zero, b.select(is_negative, negated, in.cotangent()));
   }});
 }
 
@@ -50,7 +52,10 @@ Gradients grad_sqrt(const GradInput& in) {
 // d x^(-1/2) = -1/2 y^3
 Gradients grad_rsqrt(const GradInput& in) {
   GraphBuilder& b = in.builder;
-  return in.each({[&] { return b.mul(b.mul(b.mul(in.cotangent(), -0.5), in.y()), b.mul(in.y(), in.y())); }});
+  return in.each({[&] {
+    const ValueId squared = b.mul(in.y(), in.y());
+    return b.mul(b.mul(b.mul(in.cotangent(), -0.5), in.y()), squared);
+  }});
 }
 
 Gradients grad_sin(const GradInput& in) {
@@ -114,7 +119,8 @@ Gradients grad_pow(const GradInput& in) {
   const auto exponent = [&] {
     const ValueId zero = in.zeros(in.shape());
     const ValueId log = b.mul(in.y(), b.unary(Op::log, in.x(0)));
-    return b.mul(in.cotangent(), b.select(b.binary(Op::equal, in.x(0), zero), zero, log));
+    const ValueId is_zero = b.binary(Op::equal, in.x(0), zero);
+    return b.mul(in.cotangent(), b.select(is_zero, zero, log));
   };
   return in.each({base, exponent});
 }

@@ -15,7 +15,8 @@ Gradients grad_extremum(const GradInput& in) {
   return in.each({[&] {
     const ValueId attained = b.binary(Op::equal, in.x(), spread(in, in.y()));
     const ValueId ties = b.reduce(Op::reduce_sum, b.cast(attained, Dtype::f32), in.node.attrs.integers(AttrKey::axes));
-    return b.select(attained, spread(in, b.div(in.cotangent(), ties)), in.zeros(in.shape()));
+    const ValueId share = spread(in, b.div(in.cotangent(), ties));
+    return b.select(attained, share, in.zeros(in.shape()));
   }});
 }
 
