@@ -10,7 +10,8 @@ namespace stepc::test {
 
 inline void skip(const std::string& what, const std::string& why) {
   MESSAGE("skipped: " << what << " (" << why << ")");
-  std::ofstream(std::string(STEPC_BINARY_DIR) + "/tests/skipped-" + what + ".txt") << "  " << what << ": " << why << "\n";
+  std::ofstream(std::string(STEPC_BINARY_DIR) + "/tests/skipped-" + what + ".txt")
+      << "  " << what << ": " << why << "\n";
 }
 
 }  // namespace stepc::test

@@ -1,1 +1,0 @@
-int stepc_runtime_anchor = 0;
