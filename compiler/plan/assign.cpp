@@ -1,0 +1,102 @@
+#include "compiler/plan/assign.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ir/support/check.h"
+
+namespace stepc {
+namespace {
+
+bool is_persistent_leaf(const Node& node) { return node.op == Op::param || node.op == Op::state; }
+
+class InPlace {
+ public:
+  InPlace(const Program& program, const std::vector<Unit>& order)
+      : program_(program), group_of_(group_of_nodes(program)), roots_(root_values(program)) {
+    rank_of_group_.assign(program.groups.size(), 0);
+    for (size_t rank = 0; rank < order.size(); ++rank)
+      if (order[rank].group >= 0) rank_of_group_[static_cast<size_t>(order[rank].group)] = rank;
+  }
+
+  std::vector<bool> run() const {
+    std::vector<bool> in_place(program_.nodes.size(), false);
+    std::set<ValueId> taken;
+    for (size_t n = 0; n < program_.nodes.size(); ++n) {
+      const Node& node = program_.nodes[n];
+      if (node.op != Op::assign) continue;
+      const ValueId root = roots_[index_of(node.operands[0])];
+      if (taken.count(root) || !is_safe(node.attrs.text(AttrKey::name), root)) continue;
+      in_place[n] = true;
+      taken.insert(root);
+    }
+    return in_place;
+  }
+
+ private:
+  int group_making(ValueId value) const { return group_of_[index_of(program_.value(value).producer)]; }
+
+  bool holds_state(ValueId value, const std::string& name) const {
+    const Node& leaf = program_.producer(roots_[index_of(value)]);
+    return is_persistent_leaf(leaf) && leaf.attrs.text(AttrKey::name) == name;
+  }
+
+  bool is_safe(const std::string& name, ValueId root) const {
+    const int maker = group_making(root);
+    if (maker < 0) return false;
+    const Group& group = program_.groups[static_cast<size_t>(maker)];
+    if (group.schedule != Template::pointwise && group.schedule != Template::matmul) return false;
+    for (size_t n = 0; n < program_.nodes.size(); ++n) {
+      const int reader = group_of_[n];
+      if (reader < 0) continue;
+      for (ValueId operand : program_.nodes[n].operands) {
+        if (!holds_state(operand, name)) continue;
+        if (reader == maker ? !only_pointwise_after(n, maker) : !runs_before(reader, maker)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool runs_before(int group, int other) const {
+    return rank_of_group_[static_cast<size_t>(group)] < rank_of_group_[static_cast<size_t>(other)];
+  }
+
+  // Node `n`, which reads the state, and all that the group computes from it are pointwise.
+  bool only_pointwise_after(size_t n, int group) const {
+    std::vector<bool> tainted(program_.values.size(), false);
+    for (NodeId id : program_.groups[static_cast<size_t>(group)].nodes) {
+      const Node& node = program_.node(id);
+      const bool reads = index_of(id) == n || std::any_of(node.operands.begin(), node.operands.end(),
+                                                          [&](ValueId v) { return tainted[index_of(v)]; });
+      if (!reads) continue;
+      if (op_info(node.op).family != OpFamily::pointwise) return false;
+      for (ValueId result : node.results) tainted[index_of(result)] = true;
+    }
+    return true;
+  }
+
+  const Program& program_;
+  std::vector<int> group_of_;
+  std::vector<ValueId> roots_;
+  std::vector<size_t> rank_of_group_;
+};
+
+}  // namespace
+
+std::vector<ValueId> root_values(const Program& program) {
+  const std::vector<int> group_of = group_of_nodes(program);
+  std::vector<ValueId> roots(program.values.size());
+  for (size_t v = 0; v < roots.size(); ++v) roots[v] = static_cast<ValueId>(v);
+  for (size_t n = 0; n < program.nodes.size(); ++n) {
+    const Node& node = program.nodes[n];
+    if (node.op != Op::reshape || group_of[n] >= 0) continue;
+    roots[index_of(node.results[0])] = roots[index_of(node.operands[0])];
+  }
+  return roots;
+}
+
+std::vector<bool> in_place_assigns(const Program& program, const std::vector<Unit>& order) {
+  return InPlace(program, order).run();
+}
+
+}  // namespace stepc
