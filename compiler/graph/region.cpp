@@ -1,0 +1,335 @@
+#include "compiler/graph/region.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "compiler/graph/region_walk.h"
+#include "ir/graph/print.h"
+#include "ir/support/check.h"
+
+namespace stepc {
+namespace {
+
+int64_t elements_of(const Program& program, ValueId value) { return numel(program.type(value).shape); }
+
+class PointwiseWalk : public RegionWalk {
+ public:
+  using RegionWalk::RegionWalk;
+
+  Result<RegionFacts> run() {
+    std::optional<AxisIndex> space;
+    for (ValueId result : region_.results) {
+      STEPC_ASSIGN(const std::vector<ValueId> stored, pieces(result));
+      for (ValueId piece : stored) {
+        const ValueId from = base(piece);
+        if (!space) space = math.variable(elements_ = elements_of(program_, from));
+        if (elements_of(program_, from) != elements_)
+          return tl::unexpected(
+              error(program_.producer(piece), fmt::format("expected {} elements like the other results, found {}",
+                                                          elements_, elements_of(program_, from))));
+        STEPC_TRY(read(from, math.at_linear(*space, program_.type(from).shape)));
+      }
+    }
+    RegionFacts facts;
+    facts.tasks = static_cast<double>(elements_);
+    return facts;
+  }
+
+ protected:
+  Status anchor(NodeId id, const TensorIndex&) override {
+    return tl::unexpected(error(program_.node(id), "not in a kernel of template pointwise"));
+  }
+
+ private:
+  int64_t elements_ = 0;
+};
+
+class RowWalk : public RegionWalk {
+ public:
+  using RegionWalk::RegionWalk;
+
+  Result<RegionFacts> run() {
+    const Node* first = first_reduction();
+    if (!first) return user_error("expected a reduction over the last axis in a kernel of template row, found none");
+    rows_ = elements_of(program_, first->results[0]);
+    columns_ = rows_ == 0 ? 0 : elements_of(program_, first->operands[0]) / rows_;
+    row_ = math.variable(rows_);
+    element_ = axis_add(axis_scale(row_, columns_), math.variable(columns_));
+    for (ValueId result : region_.results) STEPC_TRY(store(result));
+    RegionFacts facts;
+    facts.tasks = static_cast<double>(parts_ ? parts_ : rows_);
+    return facts;
+  }
+
+ protected:
+  Status anchor(NodeId id, const TensorIndex& at) override {
+    const Node& node = program_.node(id);
+    if (!is_row_reduction(node)) return tl::unexpected(error(node, "not in a kernel of template row"));
+    const bool of_space =
+        elements_of(program_, node.results[0]) == rows_ && elements_of(program_, node.operands[0]) == rows_ * columns_;
+    if (!of_space)
+      return tl::unexpected(error(
+          node, fmt::format("expected {} rows of {} columns, found {} -> {}", rows_, columns_,
+                            type_text(program_.type(node.operands[0])), type_text(program_.type(node.results[0])))));
+    if (at != math.at_linear(row_, program_.type(node.results[0]).shape))
+      return tl::unexpected(error(node, "it is read at another row than the current one"));
+    return read_elements(node.operands[0]);
+  }
+
+ private:
+  bool is_row_reduction(const Node& node) const {
+    return op_info(node.op).family == OpFamily::reduction && !is_small_reduction(program_, node) &&
+           reduction_axes(program_, node) == ReductionAxes::trailing;
+  }
+
+  const Node* first_reduction() const {
+    for (NodeId id : region_.nodes)
+      if (is_row_reduction(program_.node(id))) return &program_.node(id);
+    return nullptr;
+  }
+
+  Status read_elements(ValueId value) { return read(value, math.at_linear(element_, program_.type(value).shape)); }
+
+  // The number of partial sums that the value holds; 0: it is none.
+  int64_t parts_of(ValueId value) const {
+    const Node& node = program_.producer(value);
+    if (!inside(value) || node.op != Op::reduce_sum) return 0;
+    const Shape& from = program_.type(node.operands[0]).shape;
+    const bool second = node.attrs.integers(AttrKey::axes) == std::vector<int64_t>{1};
+    if (!second || rows_ == 0 || from[0] * from[1] != rows_ || numel(from) != rows_ * columns_) return 0;
+    return from[0];
+  }
+
+  Status store(ValueId result) {
+    const ValueId from = base(result);
+    const int64_t count = elements_of(program_, from);
+    const bool row_value = count == rows_;
+    if (row_value && rows_ != rows_ * columns_) return read(from, math.at_linear(row_, program_.type(from).shape));
+    if (count == rows_ * columns_) return read_elements(from);
+    const int64_t parts = parts_of(from);
+    const Node& node = program_.producer(from);
+    if (parts == 0 || (parts_ != 0 && parts != parts_))
+      return tl::unexpected(error(node, fmt::format("expected a result of {} rows of {} columns, found {}", rows_,
+                                                    columns_, type_text(program_.type(from)))));
+    parts_ = parts;
+    visit(program_.value(from).producer);
+    work_bytes_ += op_work_bytes(node.op) * static_cast<double>(rows_ * columns_);
+    return read_elements(node.operands[0]);
+  }
+
+  int64_t rows_ = 0;
+  int64_t columns_ = 0;
+  int64_t parts_ = 0;
+  AxisIndex row_;
+  AxisIndex element_;
+};
+
+class ColumnSumWalk : public RegionWalk {
+ public:
+  using RegionWalk::RegionWalk;
+
+  Result<RegionFacts> run() {
+    if (region_.results.size() != 1)
+      return user_error("expected one result of a column sum, found {}", region_.results.size());
+    const ValueId from = base(region_.results[0]);
+    const Node& node = program_.producer(from);
+    const bool sums = inside(from) && op_info(node.op).family == OpFamily::reduction &&
+                      !is_small_reduction(program_, node) && reduction_axes(program_, node) == ReductionAxes::middle;
+    if (!sums) return tl::unexpected(error(node, "expected a reduction over a leading or middle axis as the result"));
+    visit(program_.value(from).producer);
+    STEPC_TRY(read_reduced(node));
+    RegionFacts facts;
+    facts.tasks = static_cast<double>(elements_of(program_, from));
+    return facts;
+  }
+
+ protected:
+  Status anchor(NodeId id, const TensorIndex&) override {
+    return tl::unexpected(error(program_.node(id), "not below the reduction of a column sum"));
+  }
+
+ private:
+  Status read_reduced(const Node& node) {
+    const Shape& from = program_.type(node.operands[0]).shape;
+    const auto last = static_cast<size_t>(node.attrs.integers(AttrKey::axes).back());
+    const int64_t kept = elements_of(program_, node.results[0]);
+    const int64_t inner = numel(Shape(from.begin() + static_cast<ptrdiff_t>(last) + 1, from.end()));
+    if (kept == 0) return read(node.operands[0], TensorIndex(from.size()));
+    const int64_t reduced = numel(from) / kept;
+    work_bytes_ += op_work_bytes(node.op) * static_cast<double>(numel(from));
+    const AxisIndex outer = axis_scale(math.variable(kept / inner), reduced * inner);
+    const AxisIndex middle = axis_scale(math.variable(reduced), inner);
+    const AxisIndex element = axis_add(axis_add(outer, middle), math.variable(inner));
+    return read(node.operands[0], math.at_linear(element, from));
+  }
+};
+
+class MatmulWalk : public RegionWalk {
+ public:
+  MatmulWalk(const Program& program, const Region& region, bool halves)
+      : RegionWalk(program, region), halves_(halves) {}
+
+  Result<RegionFacts> run() {
+    STEPC_TRY(find_product());
+    STEPC_TRY(check_operands());
+    const Shape& shape = program_.type(product_).shape;
+    columns_ = shape.back();
+    if (halves_ && columns_ % 2 != 0) return user_error("a product of an odd number of columns has no halves");
+    const int64_t rows = columns_ == 0 ? 0 : numel(shape) / columns_;
+    row_ = math.variable(rows);
+    column_ = math.variable(halves_ ? columns_ / 2 : columns_);
+    for (ValueId result : region_.results) {
+      STEPC_ASSIGN(const std::vector<ValueId> stored, pieces(result));
+      for (ValueId piece : stored) STEPC_TRY(store(base(piece)));
+    }
+    RegionFacts facts;
+    facts.tasks = static_cast<double>(numel(shape));
+    facts.columns = halves_ ? ColumnMap::halves : (pairs_ ? ColumnMap::pairs : ColumnMap::identity);
+    return facts;
+  }
+
+ protected:
+  Status anchor(NodeId id, const TensorIndex& at) override {
+    const Node& node = program_.node(id);
+    if (node.op != Op::matmul) return tl::unexpected(error(node, "not in a kernel of template matmul"));
+    if (at == product_at(column_)) return {};
+    if (halves_ && at == product_at(axis_shift(column_, columns_ / 2))) return {};
+    if (!halves_ && columns_ % 2 == 0 && at == product_at(neighbour())) {
+      pairs_ = true;
+      return {};
+    }
+    return tl::unexpected(error(node, "the product is read at a column that is neither its own nor one that meets it"));
+  }
+
+ private:
+  Status find_product() {
+    for (NodeId id : region_.nodes) {
+      if (program_.node(id).op != Op::matmul) continue;
+      if (product_ != ValueId::none) return tl::unexpected(error(program_.node(id), "expected one matmul in a kernel"));
+      product_ = program_.node(id).results[0];
+    }
+    if (product_ == ValueId::none) return user_error("expected a matmul in a kernel of template matmul, found none");
+    return {};
+  }
+
+  Status check_operands() {
+    for (ValueId operand : program_.producer(product_).operands) {
+      const ValueId given = operand;
+      while (inside(operand)) {
+        const Node& node = program_.producer(operand);
+        const bool widens = node.op == Op::cast && program_.type(node.operands[0]).dtype == Dtype::bf16;
+        if (node.op != Op::reshape && !widens)
+          return tl::unexpected(error(node, "an operand of the matmul must be made outside of its kernel"));
+        visit(program_.value(operand).producer);
+        operand = node.operands[0];
+      }
+      const int64_t count = elements_of(program_, given);
+      STEPC_TRY(read(operand, math.at_linear(math.numbered(-1 - static_cast<int64_t>(index_of(given)), count),
+                                             program_.type(operand).shape)));
+    }
+    return {};
+  }
+
+  AxisIndex element(const AxisIndex& column, int64_t width) const { return axis_add(axis_scale(row_, width), column); }
+  TensorIndex product_at(const AxisIndex& column) {
+    return math.at_linear(element(column, columns_), program_.type(product_).shape);
+  }
+  // The other column of the pair (2p, 2p + 1).
+  AxisIndex neighbour() const {
+    const auto parts = axis_divide(column_, 2);
+    STEPC_CHECK(parts, "{} columns have no pairs", columns_);
+    return axis_add(axis_scale(parts->first, 2), axis_shift(axis_scale(parts->second, -1), 1));
+  }
+
+  Status store(ValueId from) {
+    const Shape& shape = program_.type(from).shape;
+    const int64_t count = numel(shape);
+    const int64_t full = elements_of(program_, product_);
+    if (count == full) {
+      STEPC_TRY(read(from, math.at_linear(element(column_, columns_), shape)));
+      if (halves_) STEPC_TRY(read(from, math.at_linear(element(axis_shift(column_, columns_ / 2), columns_), shape)));
+      return {};
+    }
+    if (halves_ && count * 2 == full) return read(from, math.at_linear(element(column_, columns_ / 2), shape));
+    return tl::unexpected(
+        error(program_.producer(from), fmt::format("expected {} elements like the product, found {}", full, count)));
+  }
+
+  bool halves_;
+  bool pairs_ = false;
+  ValueId product_ = ValueId::none;
+  int64_t columns_ = 0;
+  AxisIndex row_;
+  AxisIndex column_;
+};
+
+// Templates that run one op.
+class LoneWalk : public RegionWalk {
+ public:
+  LoneWalk(const Program& program, const Region& region, Op op) : RegionWalk(program, region), op_(op) {}
+
+  Result<RegionFacts> run() {
+    for (ValueId result : region_.results) {
+      if (!inside(result) || program_.producer(result).op != op_)
+        return tl::unexpected(error(program_.producer(result), "not a result of this kernel's op"));
+      STEPC_TRY(read(result, {}));
+    }
+    RegionFacts facts;
+    facts.tasks = 1e6;
+    return facts;
+  }
+
+ protected:
+  Status anchor(NodeId id, const TensorIndex&) override {
+    const Node& node = program_.node(id);
+    if (node.op != op_) return tl::unexpected(error(node, "in a kernel of another op"));
+    for (ValueId operand : node.operands) {
+      while (inside(operand)) {
+        const Node& view = program_.producer(operand);
+        if (view.op != Op::reshape) return tl::unexpected(error(view, "expected reshapes of operands only"));
+        visit(program_.value(operand).producer);
+        operand = view.operands[0];
+      }
+      const Shape& shape = program_.type(operand).shape;
+      const int64_t number = -1 - static_cast<int64_t>(index_of(operand));
+      STEPC_TRY(read(operand, math.at_linear(math.numbered(number, numel(shape)), shape)));
+    }
+    return {};
+  }
+
+ private:
+  Op op_;
+};
+
+template <class Walk>
+Result<RegionFacts> finish(Walk walk) {
+  STEPC_ASSIGN(RegionFacts facts, walk.run());
+  STEPC_TRY(walk.all_visited());
+  walk.add_bytes(facts);
+  return facts;
+}
+
+Result<RegionFacts> analyse_matmul(const Program& program, const Region& region) {
+  auto identity = finish(MatmulWalk(program, region, false));
+  if (identity) return identity;
+  auto halves = finish(MatmulWalk(program, region, true));
+  return halves ? halves : identity;
+}
+
+}  // namespace
+
+Result<RegionFacts> analyse(const Program& program, const Region& region) {
+  switch (region.schedule) {
+    case Template::pointwise: return finish(PointwiseWalk(program, region));
+    case Template::row: return finish(RowWalk(program, region));
+    case Template::column_sum: return finish(ColumnSumWalk(program, region));
+    case Template::matmul: return analyse_matmul(program, region);
+    case Template::scatter: return finish(LoneWalk(program, region, Op::scatter_add_rows));
+    case Template::attention: return finish(LoneWalk(program, region, Op::attention));
+    case Template::attention_grad: return finish(LoneWalk(program, region, Op::attention_grad));
+    case Template::route: return finish(LoneWalk(program, region, Op::route));
+  }
+  STEPC_UNREACHABLE("template {}", static_cast<int>(region.schedule));
+}
+
+}  // namespace stepc

@@ -1,0 +1,1 @@
+int stepc_model_anchor = 0;
