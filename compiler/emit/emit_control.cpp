@@ -140,6 +140,7 @@ void emit_op(HostContext& context, const KOp& op, std::vector<Rows>& yielded) {
     case Op::reduce_min: return emit_reduce(context, op);
     case Op::pack: return emit_pack(context, op);
     case Op::mma: return emit_mma(context, op);
+    case Op::prefetch: return emit_prefetch(context, op);
     case Op::wait:
     case Op::arrive:
     case Op::expect:
@@ -166,6 +167,25 @@ void emit_op(HostContext& context, const KOp& op, std::vector<Rows>& yielded) {
 
 void emit_body(HostContext& context, const kernel::Body& body, std::vector<Rows>& yielded) {
   for (auto id : body.ops) emit_op(context, context.kernel.op(id), yielded);
+}
+
+void emit_for(HostContext& context, llvm::Value* low, llvm::Value* high, llvm::Value* step,
+              const std::function<void(llvm::Value*)>& body) {
+  auto& builder = context.builder;
+  llvm::BasicBlock* before = builder.GetInsertBlock();
+  auto* header = context.block("for");
+  auto* inside = context.block("for.body");
+  auto* after = context.block("for.end");
+  builder.CreateBr(header);
+  builder.SetInsertPoint(header);
+  auto* index = builder.CreatePHI(builder.getInt64Ty(), 2);
+  index->addIncoming(low, before);
+  builder.CreateCondBr(builder.CreateICmpSLT(index, high), inside, after);
+  builder.SetInsertPoint(inside);
+  body(index);
+  index->addIncoming(builder.CreateNSWAdd(index, step), builder.GetInsertBlock());
+  builder.CreateBr(header);
+  builder.SetInsertPoint(after);
 }
 
 }  // namespace stepc::emit

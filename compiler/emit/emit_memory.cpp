@@ -13,17 +13,6 @@ llvm::Type* with_lanes(llvm::Type* type, int64_t lanes) {
   return llvm::FixedVectorType::get(type, static_cast<unsigned>(lanes));
 }
 
-// Lanes [0, count) of `lanes`.
-llvm::Value* count_mask(HostContext& context, llvm::Value* count, int64_t lanes) {
-  auto& builder = context.builder;
-  llvm::SmallVector<llvm::Constant*, 64> numbers;
-  for (int64_t i = 0; i < lanes; ++i) numbers.push_back(builder.getInt32(static_cast<uint32_t>(i)));
-  llvm::Value* limit = builder.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, context.i64(lanes));
-  llvm::Value* narrow = builder.CreateTrunc(limit, builder.getInt32Ty());
-  llvm::Value* wide = builder.CreateVectorSplat(static_cast<unsigned>(lanes), narrow);
-  return builder.CreateICmpSLT(llvm::ConstantVector::get(numbers), wide);
-}
-
 // The address of row `row` of a rank-2 fragment.
 llvm::Value* row_address(HostContext& context, const kernel::KOp& op, llvm::Value* base, int64_t row) {
   if (row == 0) return base;
@@ -49,6 +38,16 @@ llvm::Value* load_row(HostContext& context, const kernel::KOp& op, const kernel:
 }
 
 }  // namespace
+
+llvm::Value* count_mask(HostContext& context, llvm::Value* count, int64_t lanes) {
+  auto& builder = context.builder;
+  llvm::SmallVector<llvm::Constant*, 64> numbers;
+  for (int64_t i = 0; i < lanes; ++i) numbers.push_back(builder.getInt32(static_cast<uint32_t>(i)));
+  llvm::Value* limit = builder.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, context.i64(lanes));
+  llvm::Value* narrow = builder.CreateTrunc(limit, builder.getInt32Ty());
+  llvm::Value* wide = builder.CreateVectorSplat(static_cast<unsigned>(lanes), narrow);
+  return builder.CreateICmpSLT(llvm::ConstantVector::get(numbers), wide);
+}
 
 llvm::Type* lane_type(HostContext& context, Dtype dtype) {
   auto& builder = context.builder;

@@ -6,6 +6,7 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
 
+#include <functional>
 #include <vector>
 
 #include "compiler/schedule/schedule.h"
@@ -53,6 +54,7 @@ llvm::Type* memory_type(HostContext& context, Dtype dtype);  // in memory: i8 fo
 std::vector<int64_t> buffer_strides(const kernel::Buffer& buffer);
 llvm::Value* emit_address(HostContext& context, const kernel::Ref& ref);
 void tag_access(HostContext& context, llvm::Instruction* access, kernel::BufferId buffer);
+llvm::Value* count_mask(HostContext& context, llvm::Value* count, int64_t lanes);  // lanes [0, count)
 void emit_load(HostContext& context, const kernel::KOp& op);
 void emit_store(HostContext& context, const kernel::KOp& op);
 void emit_gather(HostContext& context, const kernel::KOp& op);
@@ -72,10 +74,15 @@ llvm::Value* emit_tanh(HostContext& context, llvm::Value* x);
 llvm::Value* emit_pow(HostContext& context, llvm::Value* a, llvm::Value* b);
 // emit_random.cpp
 void emit_random_bits(HostContext& context, const kernel::KOp& op);
-// emit_mma.cpp
+// emit_pack.cpp
 void emit_pack(HostContext& context, const kernel::KOp& op);
+void emit_prefetch(HostContext& context, const kernel::KOp& op);
+// emit_mma.cpp
 void emit_mma(HostContext& context, const kernel::KOp& op);
 // emit_control.cpp
 void emit_body(HostContext& context, const kernel::Body& body, std::vector<Rows>& yielded);
+// A loop inside an op: index = low, low + step, ... < high.
+void emit_for(HostContext& context, llvm::Value* low, llvm::Value* high, llvm::Value* step,
+              const std::function<void(llvm::Value*)>& body);
 
 }  // namespace stepc::emit

@@ -87,8 +87,10 @@ class KernelBuilder {
   Value reduce(Op op, Value x);  // reduce_sum, reduce_max, reduce_min
 
   Ref ref(BufferId buffer, std::vector<Index> at);
-  void pack(Ref source, Ref target, Index depth, Index width, int64_t rows, int64_t cols, bool transposed, bool pairs);
-  Value mma(Value acc, Ref a, Ref b, Index depth, std::string a_layout, std::string b_layout);
+  // Contractions on the host; `rows` names a dimension of the source, -1: the one before the last.
+  void pack(Ref source, Ref target, Index depth, Index width, bool transposed, int64_t rows = -1);
+  Value mma(Value acc, Ref a, Ref b, Index depth, std::string a_layout, int64_t rows = -1);
+  void prefetch(Ref place, std::vector<int64_t> tile, bool write, int64_t rows = -1);
 
   // for i = low .. high step `step`: `body(i, carried)` returns the carried values of the next turn.
   std::vector<Value> loop(std::string name, Index low, Index high, Index step, std::vector<Value> initial,

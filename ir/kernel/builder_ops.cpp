@@ -123,17 +123,25 @@ Value KernelBuilder::reduce(Op op, Value x) {
 
 // ---- contraction -----------------------------------------------------------------------------------------------
 
-void KernelBuilder::pack(Ref source, Ref target, Index depth, Index width, int64_t rows, int64_t cols, bool transposed,
-                         bool pairs) {
+void KernelBuilder::pack(Ref source, Ref target, Index depth, Index width, bool transposed, int64_t rows) {
   KOp op{.op = Op::pack, .refs = {std::move(source), std::move(target)}, .indices = ids({depth, width})};
-  op.attrs = {{"rows", rows}, {"cols", cols}, {"transposed", transposed}, {"pairs", pairs}};
+  op.attrs = {{"transposed", transposed}};
+  if (rows >= 0) op.attrs.push_back({"rows", rows});
   append(std::move(op));
 }
 
-Value KernelBuilder::mma(Value acc, Ref a, Ref b, Index depth, std::string a_layout, std::string b_layout) {
+Value KernelBuilder::mma(Value acc, Ref a, Ref b, Index depth, std::string a_layout, int64_t rows) {
   KOp op{.op = Op::mma, .frags = {acc.id}, .refs = {std::move(a), std::move(b)}, .indices = ids({depth})};
-  op.attrs = {{"a", std::move(a_layout)}, {"b", std::move(b_layout)}};
+  op.attrs = {{"a", std::move(a_layout)}};
+  if (rows >= 0) op.attrs.push_back({"rows", rows});
   return emit_frag(std::move(op), Dtype::f32, shape(acc), "acc");
+}
+
+void KernelBuilder::prefetch(Ref place, std::vector<int64_t> tile, bool write, int64_t rows) {
+  KOp op{.op = Op::prefetch, .refs = {std::move(place)}, .attrs = {{"tile", std::move(tile)}}};
+  if (rows >= 0) op.attrs.push_back({"rows", rows});
+  if (write) op.attrs.push_back({"write", true});
+  append(std::move(op));
 }
 
 }  // namespace stepc::kernel

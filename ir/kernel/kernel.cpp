@@ -49,10 +49,10 @@ struct NamedAttrKind {
 constexpr std::array kAttrKinds = {
     NamedAttrKind{"value", AttrKind::real},      NamedAttrKind{"low", AttrKind::integer},
     NamedAttrKind{"high", AttrKind::integer},    NamedAttrKind{"axis", AttrKind::integer},
-    NamedAttrKind{"rows", AttrKind::integer},    NamedAttrKind{"cols", AttrKind::integer},
+    NamedAttrKind{"rows", AttrKind::integer},    NamedAttrKind{"tile", AttrKind::integers},
     NamedAttrKind{"k", AttrKind::integer},       NamedAttrKind{"warps", AttrKind::integer},
     NamedAttrKind{"pending", AttrKind::integer}, NamedAttrKind{"transposed", AttrKind::flag},
-    NamedAttrKind{"pairs", AttrKind::flag},      NamedAttrKind{"lanes", AttrKind::integers},
+    NamedAttrKind{"write", AttrKind::flag},      NamedAttrKind{"lanes", AttrKind::integers},
     NamedAttrKind{"a", AttrKind::text},          NamedAttrKind{"b", AttrKind::text},
 };
 
