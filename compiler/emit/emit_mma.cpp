@@ -26,7 +26,7 @@ struct Operand {
 
 struct Product {
   const KOp& op;
-  bool pairs;     // bf16
+  bool pairs;  // bf16
   size_t rows;
   size_t vectors;  // of a row
   int64_t lanes;   // of a vector
@@ -64,8 +64,9 @@ Product describe(HostContext& context, const KOp& op) {
 }
 
 llvm::Value* displaced(HostContext& context, llvm::Value* address, int64_t bytes) {
-  return bytes == 0 ? address : context.builder.CreateConstInBoundsGEP1_64(context.builder.getInt8Ty(), address,
-                                                                          static_cast<uint64_t>(bytes));
+  return bytes == 0 ? address
+                    : context.builder.CreateConstInBoundsGEP1_64(context.builder.getInt8Ty(), address,
+                                                                 static_cast<uint64_t>(bytes));
 }
 
 llvm::Value* load_tagged(HostContext& context, llvm::Type* type, llvm::Value* address, uint64_t align,
@@ -192,8 +193,7 @@ llvm::Value* concat_vectors(HostContext& context, llvm::ArrayRef<llvm::Value*> p
   llvm::Value* whole = builder.CreateShuffleVector(parts[0], widen);
   for (size_t j = 1; j < parts.size(); ++j) {
     blend.clear();
-    for (unsigned i = 0; i < total; ++i)
-      blend.push_back(static_cast<int>(i / lanes == j ? total + i - j * lanes : i));
+    for (unsigned i = 0; i < total; ++i) blend.push_back(static_cast<int>(i / lanes == j ? total + i - j * lanes : i));
     whole = builder.CreateShuffleVector(whole, builder.CreateShuffleVector(parts[j], widen), blend);
   }
   return whole;

@@ -28,9 +28,9 @@ struct Pack {
   llvm::Value* depth;
   llvm::Value* width;
   llvm::Value* units;
-  bool whole_units;    // depth is a multiple of the unit
-  bool whole_blocks;   // depth and width are multiples of what a transpose takes
-  bool whole_panels;   // width is a multiple of W
+  bool whole_units;   // depth is a multiple of the unit
+  bool whole_blocks;  // depth and width are multiples of what a transpose takes
+  bool whole_panels;  // width is a multiple of W
 };
 
 Pack describe(HostContext& context, const KOp& op) {
@@ -181,9 +181,8 @@ void transpose_square(HostContext& context, Rows& rows) {
     for (size_t pair = 0; pair < groups / 2; ++pair)
       for (size_t r = 0; r < 4; ++r)
         for (size_t odd = 0; odd < 2; ++odd)
-          next[4 * (odd * groups / 2 + pair) + r] =
-              shuffle(rows[8 * pair + r], rows[8 * pair + 4 + r],
-                      [&](size_t i) { return 4 * (i / 4 * 2 + odd) + i % 4; });
+          next[4 * (odd * groups / 2 + pair) + r] = shuffle(rows[8 * pair + r], rows[8 * pair + 4 + r],
+                                                            [&](size_t i) { return 4 * (i / 4 * 2 + odd) + i % 4; });
     rows = next;
   }
 }
@@ -259,9 +258,9 @@ void emit_prefetch(HostContext& context, const KOp& op) {
     for (int64_t row = 0; row < tile[0]; ++row) {
       llvm::Value* address =
           builder.CreateConstGEP1_64(builder.getInt8Ty(), line, static_cast<uint64_t>(row * row_bytes));
-      builder.CreateIntrinsic(llvm::Intrinsic::prefetch, {builder.getPtrTy()},
-                              {address, builder.getInt32(write ? 1 : 0), builder.getInt32(write ? 3 : 2),
-                               builder.getInt32(1)});
+      builder.CreateIntrinsic(
+          llvm::Intrinsic::prefetch, {builder.getPtrTy()},
+          {address, builder.getInt32(write ? 1 : 0), builder.getInt32(write ? 3 : 2), builder.getInt32(1)});
     }
   });
 }
