@@ -153,8 +153,8 @@ llvm::Value* emit_tanh(HostContext& context, llvm::Value* x) {
   llvm::Value* small = f.fma(builder.CreateFMul(p, x2), x, x);
   llvm::Value* grown = builder.CreateFAdd(emit_exp(context, builder.CreateFAdd(size, size)), f.c(1));
   llvm::Value* large = builder.CreateFSub(f.c(1), builder.CreateFDiv(f.c(2), grown));
-  large = builder.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, large, x);
-  return builder.CreateSelect(builder.CreateFCmpOLT(size, f.c(0.625)), small, large);
+  llvm::Value* value = builder.CreateSelect(builder.CreateFCmpOLT(size, f.c(0.625)), small, large);
+  return builder.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, value, x);
 }
 
 llvm::Value* emit_pow(HostContext& context, llvm::Value* a, llvm::Value* b) {

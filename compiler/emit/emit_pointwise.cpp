@@ -242,11 +242,19 @@ void emit_shuffle(HostContext& context, const KOp& op) {
   const size_t count = frag.shape.size() == 2 ? static_cast<size_t>(frag.shape[0]) : 1;
   Rows made;
   if (op.op == Op::constant) made.assign(count, make_constant(context, op, frag));
-  if (op.op == Op::lane) made.assign(count, constant_lanes(context, frag.shape.back()));
+  if (op.op == Op::lane) {
+    const auto rank = static_cast<int64_t>(frag.shape.size());
+    const bool along_rows = rank == 2 && kernel::integer_attr(op, "axis", rank - 1) == 0;
+    for (size_t row = 0; row < count; ++row)
+      made.push_back(along_rows ? builder.CreateVectorSplat(static_cast<unsigned>(frag.shape.back()),
+                                                            builder.getInt32(static_cast<uint32_t>(row)))
+                                : constant_lanes(context, frag.shape.back()));
+  }
   if (op.op == Op::from_index) made = {builder.CreateTrunc(emit_expr(context, op.indices[0]), builder.getInt32Ty())};
   if (op.op == Op::splat) {
-    llvm::Value* scalar = context.rows(op.frags[0])[0];
-    made.assign(count, builder.CreateVectorSplat(static_cast<unsigned>(frag.shape.back()), scalar));
+    llvm::Value* x = context.rows(op.frags[0])[0];
+    made.assign(
+        count, x->getType()->isVectorTy() ? x : builder.CreateVectorSplat(static_cast<unsigned>(frag.shape.back()), x));
   }
   if (op.op == Op::permute) {
     llvm::SmallVector<int, 64> mask;
