@@ -41,6 +41,7 @@ class ReverseSweep {
   void mark_active(const Node& node);
   void visit(const Node& node);
   ValueId complete(ValueId id);
+  ValueId added(const std::vector<ValueId>& contributions);
   ValueId zeros(ValueId like);
 
   GraphBuilder& builder_;
@@ -124,13 +125,19 @@ ValueId ReverseSweep::complete(ValueId id) {
   at.complete = true;
   if (at.contributions.empty()) return ValueId::none;
   builder_.set_name_hint("d_" + builder_.program().value(id).name);
-  ValueId sum = at.contributions[0];
-  for (size_t i = 1; i < at.contributions.size(); ++i) {
-    const ValueId left = builder_.cast(sum, Dtype::f32);
-    sum = builder_.add(left, builder_.cast(at.contributions[i], Dtype::f32));
-  }
+  ValueId sum = join_slices(builder_, at.contributions);
+  if (sum == ValueId::none) sum = added(at.contributions);
   at.cotangent = builder_.cast(sum, cotangent_dtype(id));
   return at.cotangent;
+}
+
+ValueId ReverseSweep::added(const std::vector<ValueId>& contributions) {
+  ValueId sum = contributions[0];
+  for (size_t i = 1; i < contributions.size(); ++i) {
+    const ValueId left = builder_.cast(sum, Dtype::f32);
+    sum = builder_.add(left, builder_.cast(contributions[i], Dtype::f32));
+  }
+  return sum;
 }
 
 ValueId ReverseSweep::zeros(ValueId like) {

@@ -1,8 +1,53 @@
 // Gradients of views: each is the view that undoes it, of any dtype; only broadcast does arithmetic, and
-// sums in f32.
+// sums in f32. The gradients of slices that cover a value are put side by side.
+#include <algorithm>
+
 #include "compiler/graph/autodiff_rules.h"
 
 namespace stepc {
+namespace {
+
+constexpr size_t kMaxParts = 64;  // of a concat
+
+// The one axis along which `part` is shorter than `whole`; nullopt where there is not exactly one.
+std::optional<size_t> cut_axis(const Shape& whole, const Shape& part) {
+  std::optional<size_t> axis;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    if (whole[i] == part[i]) continue;
+    if (axis) return std::nullopt;
+    axis = i;
+  }
+  return axis;
+}
+
+}  // namespace
+
+ValueId join_slices(GraphBuilder& builder, std::vector<ValueId> padded) {
+  if (padded.size() < 2 || padded.size() > kMaxParts) return ValueId::none;
+  const Program& program = builder.program();
+  const auto part = [&](ValueId id) { return program.producer(id).operands[0]; };
+  const auto low = [&](ValueId id) { return program.producer(id).attrs.integers(AttrKey::low); };
+  for (ValueId id : padded)
+    if (program.producer(id).op != Op::pad || program.type(id) != program.type(padded[0])) return ValueId::none;
+  // By place; an empty part comes before the one that starts where it is.
+  std::stable_sort(padded.begin(), padded.end(), [&](ValueId a, ValueId b) {
+    return std::pair(low(a), program.type(part(a)).shape) < std::pair(low(b), program.type(part(b)).shape);
+  });
+
+  const Shape& whole = program.type(padded[0]).shape;
+  const auto axis = cut_axis(whole, program.type(part(padded[0])).shape);
+  if (!axis) return ValueId::none;
+  std::vector<int64_t> reached(whole.size(), 0);
+  std::vector<ValueId> parts;
+  for (ValueId id : padded) {
+    const Shape& shape = program.type(part(id)).shape;
+    if (low(id) != reached || cut_axis(whole, shape) != axis) return ValueId::none;
+    reached[*axis] += shape[*axis];
+    parts.push_back(part(id));
+  }
+  if (reached[*axis] != whole[*axis]) return ValueId::none;
+  return builder.emit1(Op::concat, parts, {{AttrKey::axis, static_cast<int64_t>(*axis)}});
+}
 
 Gradients grad_reshape(const GradInput& in) {
   return in.each({[&] { return in.builder.reshape(in.cotangent(), in.shape()); }});

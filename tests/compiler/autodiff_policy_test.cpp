@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "compiler/graph/autodiff.h"
-#include "ir/support/check.h"
+#include "compiler/graph/dce.h"
 #include "tests/compiler/gradient_check.h"
 #include "tests/support/golden.h"
 
@@ -93,6 +93,56 @@ TEST_CASE("gradients of attention agree with attention made of primitives") {
       for (size_t i = 0; i < gradient.size(); ++i)
         CHECK(std::abs(found.at("dx0").data[i] - gradient[i]) <= 0.015 * largest(gradient));
     }
+}
+
+// x[2, total] cut along axis 1 at these places, the parts squared and added up to a scalar each.
+Build sum_of_cuts(const std::vector<std::pair<int64_t, int64_t>>& cuts) {
+  return [cuts](GraphBuilder& b, const Xs& x) {
+    ValueId sum = b.constant(0, f32({2}));
+    for (const auto& [start, limit] : cuts) {
+      const ValueId part = b.slice(x[0], 1, start, limit);
+      sum = b.mul(b.add(sum, b.reduce(Op::reduce_sum, b.mul(part, part), {1})), 0.5);
+    }
+    return sum;
+  };
+}
+
+int count_reachable(const Build& build, const TensorType& type, Op op) {
+  Module module = gradient_module({{type}, build});
+  dce(module.programs[0]);
+  int count = 0;
+  for (const Node& node : module.programs[0].nodes) count += node.op == op;
+  return count;
+}
+
+TEST_CASE("slices that cover a value give their gradients side by side") {
+  const TensorType type = f32({2, 7});
+  for (const Build& build :
+       {sum_of_cuts({{0, 3}, {3, 7}}), sum_of_cuts({{5, 7}, {0, 2}, {2, 5}}), sum_of_cuts({{0, 1}, {1, 1}, {1, 7}})}) {
+    check_gradients({{type}, build});
+    CHECK(count_reachable(build, type, Op::concat) == 1);
+    CHECK(count_reachable(build, type, Op::pad) == 0);
+  }
+}
+
+TEST_CASE("slices that overlap, leave gaps or are not alone are padded and added") {
+  const TensorType type = f32({2, 7});
+  for (const Build& build :
+       {sum_of_cuts({{0, 3}, {4, 7}}), sum_of_cuts({{0, 4}, {3, 7}}), sum_of_cuts({{0, 3}, {3, 6}}),
+        sum_of_cuts({{0, 7}, {0, 3}, {3, 7}}), sum_of_cuts({{0, 3}, {0, 3}, {3, 7}})}) {
+    check_gradients({{type}, build});
+    CHECK(count_reachable(build, type, Op::concat) == 0);
+  }
+  const Build quarters = [](GraphBuilder& b, const Xs& x) {
+    ValueId sum = b.constant(0, f32({1, 1}));
+    for (int64_t row : {0, 1})
+      for (int64_t column : {0, 1}) {
+        const ValueId part = b.slice(b.slice(x[0], 0, row, row + 1), 1, column, column + 1);
+        sum = b.add(b.mul(sum, 0.5), b.mul(part, part));
+      }
+    return sum;
+  };
+  check_gradients({{f32({2, 2})}, quarters});
 }
 
 Module with_params(const std::vector<std::pair<std::string, TensorType>>& params) {
