@@ -1,0 +1,59 @@
+// The seam between the executor and what runs kernels. Calls are in order: each sees the effects of those
+// before it. Errors name the call. Addresses are the device's own; only copy_in and copy_out cross over.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ir/support/result.h"
+
+namespace stepc {
+
+enum class DeviceAddress : uint64_t { null = 0 };
+constexpr DeviceAddress operator+(DeviceAddress base, int64_t bytes) {
+  return static_cast<DeviceAddress>(static_cast<uint64_t>(base) + static_cast<uint64_t>(bytes));
+}
+enum class KernelHandle : int32_t {};
+enum class EventHandle : int32_t {};
+
+// What a device is told of a kernel when it loads it.
+struct KernelCode {
+  std::string symbol;
+  std::string code;          // the target's form: host object, PTX or cubin
+  int64_t shared_bytes = 0;  // scratch of one task
+};
+
+class Device {
+ public:
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  virtual ~Device() = default;
+
+  // Zeroed memory, aligned to 64 bytes at least; 0 bytes give an address that must not be used but freed.
+  virtual Result<DeviceAddress> allocate(int64_t bytes) = 0;
+  virtual void free(DeviceAddress address) = 0;
+  virtual Status copy_in(DeviceAddress to, const void* from, int64_t bytes) = 0;
+  virtual Status copy_out(void* to, DeviceAddress from, int64_t bytes) = 0;
+  virtual Status copy(DeviceAddress to, DeviceAddress from, int64_t bytes) = 0;
+  // `count` elements of `element_bytes` (1, 2 or 4), each the low bytes of `pattern`.
+  virtual Status fill(DeviceAddress to, uint32_t pattern, int64_t element_bytes, int64_t count) = 0;
+
+  virtual Result<KernelHandle> load(const KernelCode& kernel) = 0;
+  virtual Status launch(KernelHandle kernel, int64_t grid, std::span<const DeviceAddress> buffers,
+                        std::span<const int64_t> scalars) = 0;
+
+  // A point in the order of calls, with its time once it is reached.
+  virtual Result<EventHandle> record_event() = 0;
+  virtual Result<double> milliseconds_between(EventHandle from, EventHandle to) = 0;
+  virtual void release_events() = 0;  // all of them
+  virtual Status synchronize() = 0;
+};
+
+// Passes every call on and appends it to `log` as a line of text, with allocations as a0, a1, .. and
+// kernels by symbol: golden tests of what is run, on any device. The other device and `log` must outlive it.
+std::unique_ptr<Device> make_recording_device(Device& device, std::string& log);
+
+}  // namespace stepc
