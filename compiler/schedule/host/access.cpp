@@ -1,0 +1,138 @@
+#include "compiler/schedule/host/access.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "compiler/schedule/host/views.h"
+#include "ir/support/check.h"
+
+namespace stepc::host {
+namespace {
+
+bool all_uniform(const Position& at) {
+  return std::all_of(at.begin(), at.end(), [](const LaneIndex& x) { return x.uniform(); });
+}
+
+bool any_dynamic(const Position& at) {
+  return std::any_of(at.begin(), at.end(), [](const LaneIndex& x) { return x.dynamic.valid(); });
+}
+
+// Do only the last dimension's indices differ between lanes?
+bool along_last(const Position& at) {
+  return std::all_of(at.begin(), at.end() - 1, [](const LaneIndex& x) { return x.uniform(); });
+}
+
+std::vector<Index> bases(const Position& at) {
+  std::vector<Index> result;
+  for (const LaneIndex& x : at) result.push_back(x.base);
+  return result;
+}
+
+std::vector<int64_t> active_pattern(const LaneIndex& x, const Lanes& lanes) {
+  return {x.pattern.begin(), x.pattern.begin() + lanes.active};
+}
+
+bool contiguous(const std::vector<int64_t>& pattern) {
+  for (size_t lane = 0; lane < pattern.size(); ++lane)
+    if (pattern[lane] != pattern[0] + static_cast<int64_t>(lane)) return false;
+  return true;
+}
+
+}  // namespace
+
+Access::Place Access::place_of(ValueId value, const Position& at) {
+  const Shape& shape = program_.type(value).shape;
+  const BufferId buffer = buffers_.ids.at(value);
+  if (!buffers_.flat.contains(value)) return {buffer, shape, at};
+  return {buffer, {numel(shape)}, {linear_position(math_, at, shape)}};
+}
+
+// Lanes whose indices differ along the last dimension alone, by a pattern known now.
+std::optional<Fragment> Access::load_last(const Place& place) {
+  const Lanes& lanes = math_.lanes();
+  const std::vector<int64_t> pattern = active_pattern(place.at.back(), lanes);
+  const int64_t low = *std::min_element(pattern.begin(), pattern.end());
+  const int64_t span = *std::max_element(pattern.begin(), pattern.end()) - low + 1;
+  std::vector<Index> at = bases(place.at);
+  at.back() = at.back() + Index(low);
+  if (contiguous(pattern)) {
+    cost_ += 1;
+    return builder_.load_first(place.buffer, at, {lanes.width}, lanes.count.value_or(Index(lanes.active)));
+  }
+  if (span > 4 * lanes.width || lanes.count) return std::nullopt;
+  cost_ += 2;
+  const auto window = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(span)));
+  const Fragment loaded = builder_.load_first(place.buffer, at, {window}, Index(span));
+  std::vector<int64_t> from = place.at.back().pattern;
+  for (int64_t& lane : from) lane = std::clamp<int64_t>(lane - low, 0, window - 1);
+  return builder_.permute(loaded, from);
+}
+
+// The base of the place is an element that the first active lane or a neighbour reads, so that it is in bounds.
+Fragment Access::gather(const Place& place) {
+  cost_ += static_cast<double>(math_.lanes().width);
+  if (math_.lanes().count) failed_ = true;
+  const std::vector<int64_t> strides = row_major_strides(place.shape);
+  LaneIndex offset{Index(0), {}, {}, {0, 0}};
+  std::vector<Index> at;
+  for (size_t d = 0; d < place.at.size(); ++d) {
+    LaneIndex lanes = place.at[d];
+    const int64_t low = lanes.pattern.empty() ? 0 : *std::min_element(lanes.pattern.begin(), lanes.pattern.end());
+    at.push_back(lanes.base + Index(low));
+    lanes.base = Index(0);
+    for (int64_t& lane : lanes.pattern) lane -= low;
+    offset = math_.add(offset, math_.scale(lanes, strides[d]));
+  }
+  return builder_.gather(place.buffer, at, math_.materialise(offset));
+}
+
+Fragment Access::load(ValueId value, const Position& at) {
+  const Place place = place_of(value, at);
+  if (all_uniform(place.at)) {
+    cost_ += 0.25;
+    return builder_.load(place.buffer, bases(place.at), {});
+  }
+  if (any_dynamic(place.at)) return gather(place);
+  if (along_last(place.at)) {
+    if (auto loaded = load_last(place)) return *loaded;
+    return gather(place);
+  }
+  const Position linear{linear_position(math_, at, place.shape)};
+  const std::vector<int64_t> pattern = active_pattern(linear[0], math_.lanes());
+  const auto [low, high] = std::minmax_element(pattern.begin(), pattern.end());
+  if (*high - *low < 4 * math_.lanes().width) buffers_.needs_flat.insert(value);
+  return gather(place);
+}
+
+bool Access::store(Fragment fragment, ValueId value, const Position& at) {
+  const Place place = place_of(value, at);
+  if (all_uniform(place.at)) {
+    STEPC_CHECK(builder_.shape(fragment).empty(), "a vector stored at one place");
+    builder_.store(fragment, place.buffer, bases(place.at));
+    return true;
+  }
+  if (any_dynamic(place.at)) return false;
+  const Lanes& lanes = math_.lanes();
+  if (!along_last(place.at)) {
+    const LaneIndex linear = linear_position(math_, at, place.shape);
+    if (!contiguous(active_pattern(linear, lanes))) return false;
+    buffers_.needs_flat.insert(value);
+    return true;
+  }
+  const std::vector<int64_t> pattern = active_pattern(place.at.back(), lanes);
+  if (!contiguous(pattern)) return false;
+  std::vector<Index> target = bases(place.at);
+  target.back() = target.back() + Index(pattern[0]);
+  cost_ += 1;
+  builder_.store_first(builder_.splat(fragment, {lanes.width}), place.buffer, target,
+                       lanes.count.value_or(Index(lanes.active)));
+  return true;
+}
+
+Index Access::load_index(ValueId value, const Position& at, Range range) {
+  const Place place = place_of(value, at);
+  cost_ += 1;
+  return builder_.load_index(place.buffer, bases(place.at), range);
+}
+
+}  // namespace stepc::host

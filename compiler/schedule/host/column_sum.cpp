@@ -1,0 +1,167 @@
+// The column template: a reduction over the leading rows of [outer, rows, columns], lanes along the columns,
+// rows in ascending order. Tasks own blocks of columns. What follows the reduction is evaluated where it is
+// complete.
+#include <algorithm>
+#include <limits>
+
+#include "compiler/schedule/host/templates.h"
+#include "compiler/schedule/host/views.h"
+#include "ir/support/check.h"
+
+namespace stepc::host {
+namespace {
+
+struct ColumnProblem {
+  std::vector<ValueId> reductions;
+  std::vector<int64_t> axes;
+  Shape operand;        // shape of what is reduced
+  int64_t rows = 1;     // along the reduced axes
+  int64_t outer = 1;    // kept, before the last reduced axis
+  int64_t columns = 1;  // kept, after it
+  int64_t width = 1;
+  int64_t columns_per_task = 1;
+};
+
+Result<ColumnProblem> analyse(const Problem& problem) {
+  const Program& program = problem.program;
+  ColumnProblem columns;
+  for (NodeId id : problem.group.nodes) {
+    const Node& node = program.node(id);
+    if (op_info(node.op).family != OpFamily::reduction) continue;
+    const Shape& shape = program.type(node.operands[0]).shape;
+    const std::vector<int64_t>& axes = node.attrs.integers(AttrKey::axes);
+    if (!columns.reductions.empty() && (shape != columns.operand || axes != columns.axes)) {
+      return user_error("kernel @{}: the host's column_sum template cannot make it: reductions of {} and of {}",
+                        problem.group.name, shape_text(columns.operand), shape_text(shape));
+    }
+    columns.operand = shape;
+    columns.axes = axes;
+    columns.reductions.push_back(node.results[0]);
+  }
+  if (columns.reductions.empty())
+    return user_error("kernel @{}: the host's column_sum template needs a reduction", problem.group.name);
+  for (size_t d = 0; d < columns.operand.size(); ++d) {
+    const auto axis = static_cast<int64_t>(d);
+    const bool reduced = std::binary_search(columns.axes.begin(), columns.axes.end(), axis);
+    int64_t& extent = reduced ? columns.rows : (axis < columns.axes.back() ? columns.outer : columns.columns);
+    extent *= columns.operand[d];
+  }
+  columns.width = pick_width(columns.columns, native_lanes(problem.target), 4);
+  const int64_t share = std::max<int64_t>(columns.width, 32768 / std::max<int64_t>(columns.rows, 1));
+  columns.columns_per_task = (std::min(share, columns.columns) + columns.width - 1) / columns.width * columns.width;
+  return columns;
+}
+
+class ColumnBuilder {
+ public:
+  ColumnBuilder(const Problem& problem, const ColumnProblem& columns, KernelBuilder& builder, Region& region)
+      : problem_(problem), columns_(columns), builder_(builder), region_(region) {}
+
+  void build(int64_t column_tasks) {
+    region_.provide([this](ValueId value, const Position& at) { return provided(value, at); });
+    outer_ = builder_.task() / Index(column_tasks);
+    const Index block = builder_.task() % Index(column_tasks);
+    const Index first = block * Index(columns_.columns_per_task);
+    const Index full(columns_.columns / columns_.width * columns_.width);
+    const auto body = [this](const LaneIndex& c) { reduce(c); };
+    for_full_columns(region_, first, min(first + Index(columns_.columns_per_task), full), columns_.width, body);
+    builder_.when(equal(block, Index(column_tasks - 1)),
+                  [&] { for_tail(region_, columns_.columns, columns_.width, body); });
+  }
+
+ private:
+  std::optional<Fragment> provided(ValueId value, const Position& at) {
+    auto sum = sums_.find(value);
+    if (sum == sums_.end()) return std::nullopt;
+    if (position_key(builder_, at) != position_key(builder_, kept_position(value)))
+      region_.fail(fmt::format("%{} is read at another column than the one it was summed over",
+                               problem_.program.value(value).name));
+    return sum->second;
+  }
+
+  // Where the reduction's result is for this outer index and column.
+  Position kept_position(ValueId value) {
+    return reshape_position(region_.math(), {uniform_index(outer_), column_}, {columns_.outer, columns_.columns},
+                            problem_.program.type(value).shape);
+  }
+
+  // The operand's position for one row: its dimensions are kept ones and reduced ones.
+  Position operand_position(ValueId reduction, Index row) {
+    const Position kept = kept_position(reduction);
+    Shape reduced_shape;
+    for (int64_t axis : columns_.axes) reduced_shape.push_back(columns_.operand[static_cast<size_t>(axis)]);
+    const Position reduced = reshape_position(region_.math(), {uniform_index(row)}, {columns_.rows}, reduced_shape);
+    Position at;
+    for (size_t d = 0, k = 0, r = 0; d < columns_.operand.size(); ++d) {
+      const bool is_reduced = std::binary_search(columns_.axes.begin(), columns_.axes.end(), static_cast<int64_t>(d));
+      at.push_back(is_reduced ? reduced[r++] : kept[k++]);
+    }
+    return at;
+  }
+
+  Op op_of(ValueId value) const { return problem_.program.producer(value).op; }
+
+  void reduce(const LaneIndex& column) {
+    column_ = column;
+    sums_.clear();
+    const Shape wide = region_.lanes().width > 1 ? Shape{region_.lanes().width} : Shape{};
+    std::vector<Fragment> initial;
+    for (ValueId value : columns_.reductions)
+      initial.push_back(builder_.constant(reduction_start(op_of(value)), Dtype::f32, wide));
+    const Lanes lanes = region_.lanes();
+    const std::vector<Fragment> sums = builder_.loop(
+        "row", Index(0), Index(columns_.rows), Index(1), initial, [&](Index row, const std::vector<Fragment>& carried) {
+          std::vector<Fragment> next;
+          region_.scope(lanes, [&] {
+            for (size_t i = 0; i < carried.size(); ++i) {
+              const ValueId value = columns_.reductions[i];
+              const ValueId operand = problem_.program.producer(value).operands[0];
+              const Fragment element = region_.wide_at(operand, operand_position(value, row));
+              next.push_back(builder_.pointwise(reduction_step(op_of(value)), {carried[i], element}));
+            }
+          });
+          return next;
+        });
+    for (size_t i = 0; i < sums.size(); ++i) sums_[columns_.reductions[i]] = sums[i];
+    store_results();
+  }
+
+  void store_results() {
+    for (ValueId result : problem_.results) {
+      const Shape& shape = problem_.program.type(result).shape;
+      if (numel(shape) != columns_.outer * columns_.columns) {
+        region_.fail(fmt::format("%{} has {} elements for {} columns", problem_.program.value(result).name,
+                                 numel(shape), columns_.outer * columns_.columns));
+        return;
+      }
+      region_.store(result, reshape_position(region_.math(), {uniform_index(outer_), column_},
+                                             {columns_.outer, columns_.columns}, shape));
+    }
+  }
+
+  const Problem& problem_;
+  const ColumnProblem& columns_;
+  KernelBuilder& builder_;
+  Region& region_;
+  Index outer_;
+  LaneIndex column_;
+  std::map<ValueId, Fragment> sums_;
+};
+
+}  // namespace
+
+Result<Draft> build_column_sum(const Problem& problem) {
+  STEPC_ASSIGN(const ColumnProblem columns, analyse(problem));
+  const int64_t kept = columns.outer * columns.columns;
+  const int64_t column_tasks =
+      kept == 0 ? 1 : (columns.columns + columns.columns_per_task - 1) / columns.columns_per_task;
+  const int64_t grid = kept == 0 ? 0 : columns.outer * column_tasks;
+  return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
+    builder.set_grid(Index(grid));
+    builder.begin_role("main");
+    if (kept > 0) ColumnBuilder(problem, columns, builder, region).build(column_tasks);
+    return Built{grid, fmt::format("lanes {}, {} columns a task", columns.width, columns.columns_per_task)};
+  });
+}
+
+}  // namespace stepc::host

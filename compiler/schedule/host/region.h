@@ -1,0 +1,87 @@
+// Evaluates values of a kernel group at positions: from what a template wants to store back to the loads,
+// making kernel-IR ops on the way. What is asked for twice in a scope is made once. A value at a uniform
+// position is a scalar fragment, else a vector over the lanes.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/schedule/host/access.h"
+#include "compiler/schedule/host/lanes.h"
+#include "ir/graph/graph.h"
+
+namespace stepc::host {
+
+// Reductions over at most so many elements are written out wherever they are read.
+constexpr int64_t kUnrolledReduction = 16;
+
+// What a reduction starts from, the op that adds an element, and the one that reduces a fragment's lanes.
+double reduction_start(Op op);
+kernel::Op reduction_step(Op op);
+kernel::Op reduction_across(Op op);
+
+class Region {
+ public:
+  // A value that the template has already, at a position it knows: a product, a row's sum. Asked first.
+  using Provider = std::function<std::optional<Fragment>(ValueId, const Position&)>;
+
+  Region(KernelBuilder& builder, const Program& program, const Group& group, Buffers& buffers);
+  void provide(Provider provider) { provider_ = std::move(provider); }
+
+  // The lanes of what is evaluated next. Changes only between scopes.
+  void set_lanes(Lanes lanes) { math_.set_lanes(std::move(lanes)); }
+  const Lanes& lanes() const { return math_.lanes(); }
+  LaneMath& math() { return math_; }
+  KernelBuilder& builder() { return builder_; }
+  const Program& program() const { return program_; }
+
+  Fragment at(ValueId value, const Position& where);
+  // at(), as a vector whatever the position.
+  Fragment wide_at(ValueId value, const Position& where) { return wide(at(value, where)); }
+  Fragment wide(Fragment fragment);
+  // Evaluates the result there and stores it.
+  void store(ValueId result, const Position& where);
+  // An i32 value at a uniform position, as an index.
+  Index index_at(ValueId value, const Position& where, Range range);
+
+  // Runs `body`, with the lanes given, and forgets what it evaluated: for the bodies of loops and branches.
+  void scope(const Lanes& lanes, const std::function<void()>& body);
+
+  bool contains(ValueId value) const { return inside_[index_of(program_.value(value).producer)]; }
+  double cost() const { return access_.cost(); }
+  // Why the code made so far is wrong, if it is: what the template cannot do.
+  const std::optional<std::string>& failure() const { return failure_; }
+  void fail(std::string reason);
+
+ private:
+  using Key = std::vector<int64_t>;
+  Key key_of(ValueId value, const Position& where);
+  Fragment evaluate(ValueId value, const Position& where);
+  Fragment leaf(ValueId value, const Node& node, const Position& where);
+  Fragment random_bits(ValueId value, const Node& node, const Position& where);
+  Fragment pointwise(ValueId value, const Node& node, const Position& where);
+  Fragment view(ValueId value, const Node& node, const Position& where);
+  Fragment pad(ValueId value, const Node& node, const Position& where);
+  Fragment concat(ValueId value, const Node& node, const Position& where);
+  Fragment reduction(ValueId value, const Node& node, const Position& where);
+  Fragment gather_rows(ValueId value, const Node& node, const Position& where);
+  Fragment zeros(ValueId value);
+  Fragment unsupported(ValueId value, std::string_view reason);
+
+  KernelBuilder& builder_;
+  const Program& program_;
+  LaneMath math_;
+  Access access_;
+  std::vector<bool> inside_;  // by node
+  Provider provider_;
+  // Of the open scopes.
+  std::map<Key, Fragment> known_;
+  std::map<Key, Index> known_indices_;
+  std::map<kernel::FragId, Fragment> widened_;
+  std::optional<std::string> failure_;
+};
+
+}  // namespace stepc::host

@@ -1,0 +1,249 @@
+// The row template: rows in parallel, each read several times. A reduction over a row's columns is made in a
+// pass over them, together with every other reduction that can be made by then; its sum is a scalar for the
+// passes after it. The last pass stores the results. Sums over the rows of a task ("partials": a reduction
+// over the middle of [tasks, rows of a task, columns]) are gathered in shared memory beside the last pass.
+// Values that are costly and needed by several passes stay in a shared row.
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "compiler/schedule/host/boxes.h"
+#include "compiler/schedule/host/row_problem.h"
+#include "compiler/schedule/host/templates.h"
+#include "compiler/schedule/host/views.h"
+#include "ir/support/check.h"
+
+namespace stepc::host {
+namespace {
+
+class RowBuilder {
+ public:
+  RowBuilder(const Problem& problem, const RowProblem& rows, int64_t task_rows, KernelBuilder& builder, Region& region)
+      : problem_(problem), rows_(rows), task_rows_(task_rows), builder_(builder), region_(region) {}
+
+  void build() {
+    region_.provide([this](ValueId value, const Position& at) { return provided(value, at); });
+    for (ValueId partial : rows_.partials) {
+      const int64_t columns = numel(problem_.program.type(partial).shape) / rows_.tasks;
+      shared_[partial] = builder_.shared("sum", Dtype::f32, {columns});
+      zero(shared_[partial], columns);
+    }
+    for (ValueId kept : rows_.kept) kept_[kept] = builder_.shared("row_values", Dtype::f32, {rows_.columns});
+    each_row([&](Index row) {
+      row_ = row;
+      sums_.clear();
+      written_.clear();
+      for (size_t level = 1; level <= rows_.levels.size(); ++level) reduce_level(level);
+      last_pass();
+    });
+    for (ValueId partial : rows_.partials) store_partial(partial);
+  }
+
+ private:
+  int64_t width(int64_t columns) const { return pick_width(columns, native_lanes(problem_.target), rows_.registers); }
+
+  void zero(BufferId buffer, int64_t columns) {
+    for_columns(region_, columns, width(columns),
+                [&](const LaneIndex& c) { store_lanes(builder_.constant(0, Dtype::f32), buffer, c); });
+  }
+
+  // A vector of a shared row, at the column's lanes.
+  Fragment load_lanes(BufferId buffer, const LaneIndex& column) {
+    const Lanes& lanes = region_.lanes();
+    if (lanes.width == 1) return builder_.load(buffer, {column.base}, {});
+    return builder_.load_first(buffer, {column.base}, {lanes.width}, Index(lanes.active));
+  }
+  void store_lanes(Fragment value, BufferId buffer, const LaneIndex& column) {
+    const Lanes& lanes = region_.lanes();
+    if (lanes.width == 1) return builder_.store(value, buffer, {column.base});
+    builder_.store_first(region_.wide(value), buffer, {column.base}, Index(lanes.active));
+  }
+
+  // A task's rows are consecutive; with partials there are as many in every task.
+  void each_row(const std::function<void(Index)>& body) {
+    const Lanes scalar;
+    const auto in_scope = [&](Index row) { region_.scope(scalar, [&] { body(row); }); };
+    const Index first = builder_.task() * Index(task_rows_);
+    if (rows_.partials.empty()) {
+      builder_.loop("row", first, min(first + Index(task_rows_), Index(rows_.rows)), Index(1), in_scope);
+    } else {
+      builder_.loop("r", Index(0), Index(task_rows_), Index(1), [&](Index r) { in_scope(first + r); });
+    }
+  }
+
+  // Sums of this row, and what the shared row holds.
+  std::optional<Fragment> provided(ValueId value, const Position& at) {
+    if (auto sum = sums_.find(value); sum != sums_.end()) {
+      const Position mine =
+          reshape_position(region_.math(), {uniform_index(row_)}, {rows_.rows}, problem_.program.type(value).shape);
+      if (position_key(builder_, mine) == position_key(builder_, at)) return sum->second;
+      region_.fail(fmt::format("%{} is read at another row than the one it was summed over",
+                               problem_.program.value(value).name));
+      return sum->second;
+    }
+    if (!written_.contains(value)) return std::nullopt;
+    if (position_key(builder_, at) != position_key(builder_, position_of(value, column_))) return std::nullopt;
+    return load_lanes(kept_.at(value), column_);
+  }
+
+  // Where a value with a row's shape is at this row and that column.
+  Position position_of(ValueId value, const LaneIndex& column) {
+    const Shape& shape = problem_.program.type(value).shape;
+    return reshape_position(region_.math(), {uniform_index(row_), column}, {rows_.rows, numel(shape) / rows_.rows},
+                            shape);
+  }
+
+  // The operand of a reduction: kept dimensions from the row, reduced ones from the column.
+  Position operand_position(ValueId reduction, const LaneIndex& column) {
+    return position_of(problem_.program.producer(reduction).operands[0], column);
+  }
+
+  Fragment idle_to(double identity, Fragment value) {
+    const Lanes& lanes = region_.lanes();
+    if (lanes.active == lanes.width) return value;
+    const Fragment limit = region_.wide(builder_.constant(static_cast<double>(lanes.active), Dtype::i32));
+    const Fragment active = builder_.pointwise(kernel::Op::less, {builder_.lane({lanes.width}), limit});
+    return builder_.pointwise(kernel::Op::select,
+                              {active, value, region_.wide(builder_.constant(identity, Dtype::f32))});
+  }
+
+  Op op_of(ValueId value) const { return problem_.program.producer(value).op; }
+
+  // All reductions of a level, in one pass: lanes are summed over full vectors, then across, then the tail is added.
+  void reduce_level(size_t level) {
+    const std::vector<ValueId>& reductions = rows_.levels[level - 1];
+    const int64_t lanes = width(rows_.columns);
+    std::vector<Fragment> sums;
+    if (rows_.columns == 0)
+      for (ValueId value : reductions) sums.push_back(builder_.constant(reduction_start(op_of(value)), Dtype::f32));
+    if (rows_.columns >= lanes) {
+      std::vector<Fragment> initial;
+      for (ValueId value : reductions)
+        initial.push_back(builder_.constant(reduction_start(op_of(value)), Dtype::f32, {lanes}));
+      sums = builder_.loop(
+          "c", Index(0), Index(rows_.columns / lanes * lanes), Index(lanes), initial,
+          [&](Index c, const std::vector<Fragment>& carried) {
+            std::vector<Fragment> next;
+            region_.scope(lanes_for(lanes), [&] {
+              const std::vector<Fragment> elements = elements_of(reductions, region_.math().along(c), level);
+              for (size_t i = 0; i < carried.size(); ++i)
+                next.push_back(builder_.pointwise(reduction_step(op_of(reductions[i])), {carried[i], elements[i]}));
+            });
+            return next;
+          });
+      for (size_t i = 0; i < sums.size(); ++i)
+        if (lanes > 1) sums[i] = builder_.reduce(reduction_across(op_of(reductions[i])), sums[i]);
+    }
+    for_tail(region_, rows_.columns, lanes, [&](const LaneIndex& c) {
+      const std::vector<Fragment> elements = elements_of(reductions, c, level);
+      for (size_t i = 0; i < elements.size(); ++i) {
+        const Op op = op_of(reductions[i]);
+        Fragment rest = elements[i];
+        if (region_.lanes().width > 1) rest = builder_.reduce(reduction_across(op), idle_to(reduction_start(op), rest));
+        if (i < sums.size()) {
+          sums[i] = builder_.pointwise(reduction_step(op), {sums[i], rest});
+        } else {
+          sums.push_back(rest);
+        }
+      }
+    });
+    for (size_t i = 0; i < reductions.size(); ++i) sums_[reductions[i]] = sums[i];
+    for (const auto& [value, kept_level] : rows_.kept_at)
+      if (kept_level == level) written_.insert(value);
+  }
+
+  std::vector<Fragment> elements_of(const std::vector<ValueId>& reductions, const LaneIndex& column, size_t level) {
+    column_ = column;
+    std::vector<Fragment> elements;
+    for (ValueId value : reductions) {
+      const Fragment element =
+          region_.at(problem_.program.producer(value).operands[0], operand_position(value, column));
+      elements.push_back(region_.wide(element));
+    }
+    for (const auto& [value, kept_level] : rows_.kept_at) {
+      if (kept_level != level) continue;
+      store_lanes(region_.at(value, position_of(value, column)), kept_.at(value), column);
+    }
+    return elements;
+  }
+
+  // Boxes of as many columns share a loop.
+  void last_pass() {
+    for (const RowSweep& sweep : rows_.sweeps) {
+      if (sweep.columns == 1 && sweep.partials.empty()) {
+        region_.scope(Lanes{}, [&] { store_boxes(sweep, uniform_index(Index(0))); });
+        continue;
+      }
+      for_columns(region_, sweep.columns, width(sweep.columns), [&](const LaneIndex& c) {
+        column_ = c;
+        store_boxes(sweep, c);
+        for (ValueId partial : sweep.partials) add_partial(partial, c);
+      });
+    }
+  }
+
+  void store_boxes(const RowSweep& sweep, const LaneIndex& c) {
+    for (const Box& box : sweep.boxes) {
+      Position at =
+          reshape_position(region_.math(), {uniform_index(row_), c}, {rows_.rows, sweep.columns}, box.extents);
+      for (size_t d = 0; d < at.size(); ++d) at[d].base = at[d].base + Index(box.offset[d]);
+      region_.store(box.result, at);
+    }
+  }
+
+  void add_partial(ValueId partial, const LaneIndex& c) {
+    const Node& node = problem_.program.producer(partial);
+    const Shape& shape = problem_.program.type(node.operands[0]).shape;
+    const Position at =
+        reshape_position(region_.math(), {uniform_index(row_), c}, {rows_.rows, numel(shape) / rows_.rows}, shape);
+    const BufferId sum = shared_.at(partial);
+    const Fragment element = region_.at(node.operands[0], at);
+    store_lanes(builder_.pointwise(kernel::Op::add, {load_lanes(sum, c), region_.wide(element)}), sum, c);
+  }
+
+  void store_partial(ValueId partial) {
+    const Shape& shape = problem_.program.type(partial).shape;
+    const int64_t columns = numel(shape) / rows_.tasks;
+    const BufferId sum = shared_.at(partial);
+    region_.provide([&](ValueId value, const Position&) -> std::optional<Fragment> {
+      if (value != partial) return std::nullopt;
+      return load_lanes(sum, column_);
+    });
+    for_columns(region_, columns, width(columns), [&](const LaneIndex& c) {
+      column_ = c;
+      region_.store(partial, reshape_position(region_.math(), {uniform_index(builder_.task()), c},
+                                              {rows_.tasks, columns}, shape));
+    });
+  }
+
+  const Problem& problem_;
+  const RowProblem& rows_;
+  const int64_t task_rows_;
+  KernelBuilder& builder_;
+  Region& region_;
+  Index row_;
+  LaneIndex column_;                    // of the pass under way
+  std::map<ValueId, Fragment> sums_;    // of the row, so far
+  std::map<ValueId, BufferId> shared_;  // partials
+  std::map<ValueId, BufferId> kept_;    // shared rows
+  std::set<ValueId> written_;           // those filled by now
+};
+
+}  // namespace
+
+Result<Draft> build_row(const Problem& problem) {
+  STEPC_ASSIGN(const RowProblem rows, analyse_rows(problem));
+  const int64_t task_rows =
+      rows.partials.empty() ? rows_per_task(rows.rows, rows.columns) : rows.rows / std::max<int64_t>(rows.tasks, 1);
+  const int64_t grid = rows.partials.empty() ? (rows.rows + task_rows - 1) / task_rows : rows.tasks;
+  return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
+    builder.set_grid(Index(grid));
+    builder.begin_role("main");
+    RowBuilder(problem, rows, task_rows, builder, region).build();
+    return Built{grid, fmt::format("{} rows a task, {} passes, lanes {}{}", task_rows, rows.levels.size() + 1,
+                                   pick_width(rows.columns, native_lanes(problem.target), rows.registers),
+                                   rows.kept.empty() ? "" : fmt::format(", {} kept", rows.kept.size()))};
+  });
+}
+
+}  // namespace stepc::host

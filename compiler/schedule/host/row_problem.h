@@ -1,0 +1,32 @@
+// What the row template makes of a group: which reductions run over a row's columns and in which order,
+// which over a task's rows, and how results are stored.
+#pragma once
+
+#include "compiler/schedule/host/boxes.h"
+#include "compiler/schedule/host/templates.h"
+
+namespace stepc::host {
+
+// Results of as many elements a row, stored in one loop, and partials fed beside them.
+struct RowSweep {
+  int64_t columns = 1;
+  std::vector<Box> boxes;
+  std::vector<ValueId> partials;
+};
+
+struct RowProblem {
+  int64_t rows = 0;
+  int64_t columns = 0;                       // of the reductions
+  int64_t tasks = 0;                         // fixed by partials; 0 without
+  int64_t registers = 4;                     // of lanes
+  std::vector<std::vector<ValueId>> levels;  // reductions over columns: those of a level need those before
+  std::vector<ValueId> partials;             // reductions over a task's rows
+  std::vector<RowSweep> sweeps;
+  // Costly values that several passes need, each with the level whose pass computes it first.
+  std::vector<ValueId> kept;
+  std::vector<std::pair<ValueId, size_t>> kept_at;
+};
+
+Result<RowProblem> analyse_rows(const Problem& problem);
+
+}  // namespace stepc::host

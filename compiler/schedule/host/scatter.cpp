@@ -1,0 +1,144 @@
+// The scatter template: rows of x added to the rows of the result that the index names. A task owns some
+// rows of the result, in shared memory; it reads the whole index and adds what falls in its rows in
+// ascending order, so the sum does not depend on the number of threads. What follows the sum is evaluated as
+// the task's rows are complete.
+#include <algorithm>
+
+#include "compiler/schedule/host/templates.h"
+#include "compiler/schedule/host/views.h"
+#include "ir/support/check.h"
+
+namespace stepc::host {
+namespace {
+
+constexpr int64_t kTasks = 16;
+constexpr int64_t kSharedBytes = 1024 * 1024;
+
+struct ScatterProblem {
+  ValueId x = ValueId::none;
+  ValueId index = ValueId::none;
+  ValueId sum = ValueId::none;
+  int64_t rows = 0;     // of x
+  int64_t results = 0;  // rows of the sum
+  int64_t columns = 0;
+  int64_t width = 1;
+  int64_t task_results = 1;
+};
+
+Result<ScatterProblem> analyse(const Problem& problem) {
+  ScatterProblem scatter;
+  for (NodeId id : problem.group.nodes) {
+    const Node& node = problem.program.node(id);
+    if (node.op != Op::scatter_add_rows) continue;
+    if (scatter.sum != ValueId::none) {
+      return user_error("kernel @{}: the host's scatter template makes one scatter_add_rows, found two",
+                        problem.group.name);
+    }
+    scatter.x = node.operands[0];
+    scatter.index = node.operands[1];
+    scatter.sum = node.results[0];
+  }
+  STEPC_CHECK(scatter.sum != ValueId::none, "a scatter group without scatter_add_rows");
+  scatter.rows = problem.program.type(scatter.x).shape[0];
+  scatter.results = problem.program.type(scatter.sum).shape[0];
+  scatter.columns = problem.program.type(scatter.sum).shape[1];
+  scatter.width = pick_width(scatter.columns, native_lanes(problem.target), 4);
+  const int64_t fitting = std::max<int64_t>(1, kSharedBytes / 4 / std::max<int64_t>(scatter.columns, 1));
+  scatter.task_results = std::clamp<int64_t>((scatter.results + kTasks - 1) / kTasks, 1, fitting);
+  return scatter;
+}
+
+class ScatterBuilder {
+ public:
+  ScatterBuilder(const Problem& problem, const ScatterProblem& scatter, KernelBuilder& builder, Region& region)
+      : problem_(problem), scatter_(scatter), builder_(builder), region_(region) {}
+
+  void build() {
+    rows_ = builder_.shared("rows", Dtype::f32, {scatter_.task_results, scatter_.columns});
+    first_ = builder_.task() * Index(scatter_.task_results);
+    each_column("r", Index(0), Index(scatter_.task_results),
+                [this](Index r, const LaneIndex& c) { store_lanes(builder_.constant(0, Dtype::f32), {r, c.base}); });
+    builder_.loop("n", Index(0), Index(scatter_.rows), Index(1),
+                  [this](Index n) { region_.scope(Lanes{}, [&] { add_row(n); }); });
+    region_.provide([this](ValueId value, const Position& at) { return provided(value, at); });
+    const Index last = min(first_ + Index(scatter_.task_results), Index(scatter_.results));
+    each_column("row", first_, last, [this](Index row, const LaneIndex& c) { store_results(row, c); });
+  }
+
+ private:
+  void each_column(const char* name, Index low, Index high, const std::function<void(Index, const LaneIndex&)>& body) {
+    builder_.loop(name, low, high, Index(1), [&](Index row) {
+      for_columns(region_, scatter_.columns, scatter_.width, [&](const LaneIndex& c) { body(row, c); });
+    });
+  }
+
+  void add_row(Index n) {
+    const Index row = region_.index_at(scatter_.index, {uniform_index(n)}, {-1, scatter_.results - 1});
+    const Index local = row - first_;
+    const Index mine = less(Index(-1), local) * less(local, Index(scatter_.task_results));
+    builder_.when(mine, [&] {
+      const Index place = max(min(local, Index(scatter_.task_results - 1)), Index(0));
+      for_columns(region_, scatter_.columns, scatter_.width, [&](const LaneIndex& c) {
+        Fragment element = region_.at(scatter_.x, {uniform_index(n), c});
+        element = region_.wide(builder_.cast(element, Dtype::f32));
+        store_lanes(builder_.pointwise(kernel::Op::add, {load_lanes({place, c.base}), element}), {place, c.base});
+      });
+    });
+  }
+
+  std::optional<Fragment> provided(ValueId value, const Position& at) {
+    if (value != scatter_.sum) return std::nullopt;
+    if (position_key(builder_, at) != position_key(builder_, {uniform_index(row_), column_}))
+      region_.fail(
+          fmt::format("%{} is read at another element than the one stored", problem_.program.value(value).name));
+    return load_lanes({row_ - first_, column_.base});
+  }
+
+  void store_results(Index row, const LaneIndex& c) {
+    row_ = row;
+    column_ = c;
+    for (ValueId result : problem_.results) {
+      const Shape& shape = problem_.program.type(result).shape;
+      if (numel(shape) != scatter_.results * scatter_.columns)
+        return region_.fail(fmt::format("%{} has another size than the sum", problem_.program.value(result).name));
+      region_.store(result, reshape_position(region_.math(), {uniform_index(row), c},
+                                             {scatter_.results, scatter_.columns}, shape));
+    }
+  }
+
+  Fragment load_lanes(std::vector<Index> at) {
+    const Lanes& lanes = region_.lanes();
+    if (lanes.width == 1) return builder_.load(rows_, std::move(at), {});
+    return builder_.load_first(rows_, std::move(at), {lanes.width}, Index(lanes.active));
+  }
+  void store_lanes(Fragment value, std::vector<Index> at) {
+    const Lanes& lanes = region_.lanes();
+    if (lanes.width == 1) return builder_.store(value, rows_, std::move(at));
+    builder_.store_first(region_.wide(value), rows_, std::move(at), Index(lanes.active));
+  }
+
+  const Problem& problem_;
+  const ScatterProblem& scatter_;
+  KernelBuilder& builder_;
+  Region& region_;
+  BufferId rows_ = BufferId::none;
+  Index first_;
+  Index row_;
+  LaneIndex column_;
+};
+
+}  // namespace
+
+Result<Draft> build_scatter(const Problem& problem) {
+  STEPC_ASSIGN(const ScatterProblem scatter, analyse(problem));
+  const bool empty = scatter.columns == 0 || scatter.results == 0;
+  const int64_t grid = empty ? 0 : (scatter.results + scatter.task_results - 1) / scatter.task_results;
+  return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
+    builder.set_grid(Index(grid));
+    builder.begin_role("main");
+    if (!empty) ScatterBuilder(problem, scatter, builder, region).build();
+    return Built{grid, fmt::format("{} rows a task, lanes {}", scatter.task_results, scatter.width)};
+  });
+}
+
+}  // namespace stepc::host

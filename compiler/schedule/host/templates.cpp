@@ -1,0 +1,89 @@
+#include "compiler/schedule/host/templates.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "compiler/kernel/hoist.h"
+#include "ir/support/check.h"
+
+namespace stepc::host {
+namespace {
+
+// Buffers are named by their place, so that equal groups give equal kernels.
+void declare_buffers(KernelBuilder& builder, const Problem& problem, Buffers& buffers) {
+  const auto declare = [&](ValueId value, std::string name) {
+    const TensorType& type = problem.program.type(value);
+    const Shape shape = buffers.flat.contains(value) ? Shape{numel(type.shape)} : type.shape;
+    buffers.ids[value] = builder.global(std::move(name), type.dtype, shape);
+  };
+  for (size_t i = 0; i < problem.operands.size(); ++i) declare(problem.operands[i], fmt::format("x{}", i));
+  for (size_t i = 0; i < problem.results.size(); ++i) declare(problem.results[i], fmt::format("y{}", i));
+}
+
+}  // namespace
+
+Result<Draft> build_kernel(const Problem& problem, const Build& build) {
+  Buffers buffers;
+  const std::string name(template_name(problem.group.schedule));
+  // Every turn makes at least one more buffer flat.
+  for (size_t turn = 0; turn <= problem.operands.size() + problem.results.size(); ++turn) {
+    KernelBuilder builder(name, kernel::Target::host);
+    buffers.ids.clear();
+    declare_buffers(builder, problem, buffers);
+    Region region(builder, problem.program, problem.group, buffers);
+    const Built built = build(builder, region);
+    if (region.failure()) {
+      return user_error("kernel @{}: the host's {} template cannot make it: {}", problem.group.name, name,
+                        *region.failure());
+    }
+    const size_t flat_before = buffers.flat.size();
+    buffers.flat.insert(buffers.needs_flat.begin(), buffers.needs_flat.end());
+    if (buffers.flat.size() == flat_before) return Draft{hoist_invariants(builder.finish()), built, region.cost()};
+  }
+  STEPC_UNREACHABLE("the buffers of @{} do not settle", problem.group.name);
+}
+
+int64_t pick_width(int64_t extent, int64_t native, int64_t registers) {
+  const auto padded = [&](int64_t width) {
+    const int64_t tail = extent % width;
+    return extent - tail + (tail == 0 ? 0 : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(tail))));
+  };
+  if (extent <= native) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(extent, 1))));
+  int64_t best = native;
+  for (int64_t width = native; width <= native * registers && width < 2 * extent; width *= 2)
+    if (padded(width) * 16 <= padded(native) * 17) best = width;
+  return best;
+}
+
+Lanes lanes_for(int64_t count) {
+  return {static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count))), count, std::nullopt};
+}
+
+LaneIndex uniform_index(Index index) { return {index, {}, {}, {0, 0}}; }
+
+void for_full_columns(Region& region, Index low, Index high, int64_t width,
+                      const std::function<void(const LaneIndex&)>& body) {
+  region.builder().loop("c", low, high, Index(width),
+                        [&](Index c) { region.scope(lanes_for(width), [&] { body(region.math().along(c)); }); });
+}
+
+void for_tail(Region& region, int64_t extent, int64_t width, const std::function<void(const LaneIndex&)>& body) {
+  const int64_t tail = extent % width;
+  if (tail == 0) return;
+  region.scope(lanes_for(tail), [&] { body(region.math().along(Index(extent - tail))); });
+}
+
+void for_columns(Region& region, int64_t extent, int64_t width, const std::function<void(const LaneIndex&)>& body) {
+  for_full_columns(region, Index(0), Index(extent / width * width), width, body);
+  for_tail(region, extent, width, body);
+}
+
+int64_t rows_per_task(int64_t rows, int64_t columns) {
+  constexpr int64_t kElements = 24576;
+  const int64_t rows_of_elements = std::max<int64_t>(1, kElements / std::max<int64_t>(columns, 1));
+  // Where there is work for several threads, at least eight tasks.
+  const int64_t few = rows * columns > kElements ? (rows + 7) / 8 : rows;
+  return std::clamp<int64_t>(std::min(rows_of_elements, few), 1, std::max<int64_t>(rows, 1));
+}
+
+}  // namespace stepc::host

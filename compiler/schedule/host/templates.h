@@ -1,0 +1,62 @@
+// The host's kernel templates and what they share. Each builds one kernel for a group: problem -> config ->
+// build, and reports why it cannot.
+#pragma once
+
+#include <functional>
+
+#include "compiler/schedule/host/region.h"
+#include "compiler/schedule/schedule.h"
+
+namespace stepc::host {
+
+// A group with what a template asks of it.
+struct Problem {
+  const Program& program;
+  const Group& group;
+  const HostTarget& target;
+  std::vector<ValueId> operands;
+  std::vector<ValueId> results;
+};
+
+// What building a kernel gives beside the kernel itself.
+struct Built {
+  int64_t grid = 0;
+  std::string config;
+};
+struct Draft {
+  kernel::Kernel kernel;
+  Built built;
+  double cost = 0;
+};
+
+// Runs `build` on a fresh kernel with the group's buffers declared, again while accesses turn out to need
+// flat buffers (access.h), and moves what loops do not change out of them. `build` sets the grid, begins the
+// role and emits code; it calls region.fail where it cannot.
+using Build = std::function<Built(KernelBuilder&, Region&)>;
+Result<Draft> build_kernel(const Problem& problem, const Build& build);
+
+Result<Draft> build_pointwise(const Problem& problem);
+Result<Draft> build_row(const Problem& problem);
+Result<Draft> build_column_sum(const Problem& problem);
+Result<Draft> build_scatter(const Problem& problem);
+Result<Draft> build_route(const Problem& problem);
+
+// f32 lanes of one register.
+inline int64_t native_lanes(const HostTarget& target) { return target.vector_bytes / 4; }
+// Lanes to work on along `extent` neighbouring elements: at most `registers` registers' worth.
+int64_t pick_width(int64_t extent, int64_t native, int64_t registers);
+// Lanes of one power of two, the last of them idle.
+Lanes lanes_for(int64_t count);
+
+// Runs `body` for every vector of columns [0, extent): a loop over full vectors, then the tail.
+void for_columns(Region& region, int64_t extent, int64_t width, const std::function<void(const LaneIndex&)>& body);
+// The same for the full vectors in [low, high), both multiples of the width (or high the end of the full vectors).
+void for_full_columns(Region& region, Index low, Index high, int64_t width,
+                      const std::function<void(const LaneIndex&)>& body);
+void for_tail(Region& region, int64_t extent, int64_t width, const std::function<void(const LaneIndex&)>& body);
+
+LaneIndex uniform_index(Index index);
+// Rows that a task takes so that it has about 16 to 32 thousand elements, and few rows make few tasks.
+int64_t rows_per_task(int64_t rows, int64_t columns);
+
+}  // namespace stepc::host
