@@ -60,6 +60,11 @@ std::string count_text(int low, int high) {
   return fmt::format("{} to {} operand{}", low, high, plural);
 }
 
+tl::unexpected<Error> result_count_error(Op op, size_t found) {
+  const OpInfo& info = op_info(op);
+  return user_error("{}: expected {} result{}, found {}", info.name, info.results, info.results == 1 ? "" : "s", found);
+}
+
 Status check_counts(Op op, size_t operands, size_t declared) {
   const OpInfo& info = op_info(op);
   const int found = static_cast<int>(std::min<size_t>(operands, 1 << 20));
@@ -67,8 +72,7 @@ Status check_counts(Op op, size_t operands, size_t declared) {
     return user_error("{}: expected {}, found {}", info.name, count_text(info.min_operands, info.max_operands),
                       operands);
   const size_t results = static_cast<size_t>(info.results);
-  if (declared != results && (declared != 0 || declares_result(op)))
-    return user_error("{}: expected {} result{}, found {}", info.name, results, results == 1 ? "" : "s", declared);
+  if (declared != results && (declared != 0 || declares_result(op))) return result_count_error(op, declared);
   return {};
 }
 
@@ -143,6 +147,8 @@ class ProgramVerifier {
         return user_error("{}: a result belongs to another node", op_info(node.op).name);
       declared.push_back(program_.type(result));
     }
+    // infer_types takes an empty list as "not declared"; here it means that a result is missing.
+    if (declared.empty() && op_info(node.op).results > 0) return result_count_error(node.op, 0);
     STEPC_TRY(infer_types(node.op, operands, node.attrs, declared));
     return check_named(node);
   }
