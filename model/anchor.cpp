@@ -1,1 +1,0 @@
-int stepc_model_anchor = 0;

@@ -1,0 +1,79 @@
+// What a user can say about a model and its training: numbers with presets, read from JSON or key=value,
+// checked before anything is built. One list of fields (visit_fields in config.cpp) serves reading, printing
+// and suggestions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/support/result.h"
+
+namespace stepc {
+
+struct ModelConfig {
+  int64_t vocab = 256;
+  int64_t vocab_padded = 256;  // columns of the head; softmax runs over the first `vocab`
+  int64_t dim = 128;
+  int64_t heads = 2;
+  int64_t head_dim = 64;
+  int64_t layers = 4;
+  int64_t ffn = 192;    // of each expert
+  int64_t experts = 4;  // 1: a dense model without router
+  int64_t top = 2;      // experts per token
+  int64_t seq = 256;
+  double capacity_factor = 1.0;
+  double rope_theta = 10000.0;
+  double norm_eps = 1e-5;
+  bool operator==(const ModelConfig&) const = default;
+};
+
+enum class Schedule : uint8_t { constant, cosine };
+
+struct TrainConfig {
+  int64_t batch = 8;  // sequences per micro step
+  int64_t accumulation = 1;
+  int64_t steps = 1000;
+  int64_t seed = 1;
+  double lr = 1e-3;
+  Schedule schedule = Schedule::constant;
+  int64_t warmup = 0;              // steps of linear rise
+  double final_lr_fraction = 0.1;  // where the cosine ends, of lr
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double decay = 0.1;
+  double clip = 0.0;  // largest global gradient norm; 0: off
+  double aux_coefficient = 1e-2;
+  int64_t aux_horizon = 10000;  // step at which the coefficient has fallen to 0
+  bool operator==(const TrainConfig&) const = default;
+};
+
+struct Config {
+  std::string preset = "tiny";  // where the numbers started from
+  ModelConfig model;
+  TrainConfig train;
+  bool operator==(const Config&) const = default;
+};
+
+std::vector<std::string_view> preset_names();
+Result<Config> preset_config(std::string_view name);
+
+// A JSON object of fields over `base`; a "preset" in it replaces `base` whatever its place.
+Result<Config> parse_config(std::string_view json, std::string file_name, Config base);
+// One "key=value".
+Status override_config(Config& config, std::string_view assignment);
+// Everything that parse_config needs to give `config` again, one field a line.
+std::string config_json(const Config& config);
+
+// Whether a model of these numbers can be built.
+Status validate(const Config& config);
+
+inline bool is_dense(const ModelConfig& model) { return model.experts == 1; }
+// Slots of each expert when `tokens` tokens are routed together.
+int64_t expert_capacity(const ModelConfig& model, int64_t tokens);
+
+std::string_view schedule_name(Schedule schedule);
+
+}  // namespace stepc

@@ -1,0 +1,179 @@
+#include "model/layers.h"
+
+#include <cmath>
+
+#include "ir/support/check.h"
+
+namespace stepc {
+namespace {
+
+// Per-row values [N] repeated along the columns of `shape` [N, D].
+ValueId along_rows(GraphBuilder& g, ValueId x, const Shape& shape) { return g.broadcast(x, shape, {0}); }
+// Per-column values [D] repeated for the rows of `shape` [N, D].
+ValueId along_columns(GraphBuilder& g, ValueId x, const Shape& shape) { return g.broadcast(x, shape, {1}); }
+
+ValueId mean_rows(GraphBuilder& g, ValueId x) {
+  const auto rows = static_cast<double>(g.shape(x)[0]);
+  return g.mul(g.reduce(Op::reduce_sum, x, {0}), 1.0 / rows);
+}
+
+// x with the two elements of each adjacent pair of the last axis exchanged.
+ValueId swap_pairs(GraphBuilder& g, ValueId x) {
+  const Shape shape = g.shape(x);
+  Shape pairs = shape;
+  pairs.back() /= 2;
+  pairs.push_back(2);
+  const auto last = static_cast<int64_t>(pairs.size()) - 1;
+  const ValueId split = g.reshape(x, pairs);
+  const ValueId swapped = g.emit1(Op::reverse, {split}, {{AttrKey::axes, std::vector<int64_t>{last}}});
+  return g.reshape(swapped, shape);
+}
+
+}  // namespace
+
+ValueId rms_norm(GraphBuilder& g, ValueId x, ValueId weight, double eps) {
+  const Shape shape = g.shape(x);
+  const ValueId squares = g.reduce(Op::reduce_sum, g.mul(x, x), {1});
+  const ValueId mean = g.mul(squares, 1.0 / static_cast<double>(shape[1]));
+  const ValueId scale = g.unary(Op::rsqrt, g.add(mean, eps));
+  return g.mul(g.mul(x, along_rows(g, scale, shape)), along_columns(g, weight, shape));
+}
+
+ValueId softmax(GraphBuilder& g, ValueId x) {
+  const Shape shape = g.shape(x);
+  const ValueId largest = g.unary(Op::stop_gradient, g.reduce(Op::reduce_max, x, {1}));
+  const ValueId exps = g.unary(Op::exp, g.sub(x, along_rows(g, largest, shape)));
+  return g.div(exps, along_rows(g, g.reduce(Op::reduce_sum, exps, {1}), shape));
+}
+
+RopeTable rope_table(GraphBuilder& g, int64_t seq, int64_t head_dim, double theta) {
+  const Shape shape{seq, 3, head_dim};
+  const TensorType ints{Dtype::i32, shape};
+  const ValueId position = g.cast(g.iota(0, shape), Dtype::f32);
+  const ValueId element = g.iota(2, shape);
+  const ValueId pair = g.binary(Op::div, element, g.constant(2, ints));
+  const double log_step = -2.0 * std::log(theta) / static_cast<double>(head_dim);
+  const ValueId frequency = g.unary(Op::exp, g.mul(g.cast(pair, Dtype::f32), log_step));
+  const ValueId is_v = g.binary(Op::equal, g.iota(1, shape), g.constant(2, ints));
+  const ValueId zero = g.constant(0, {Dtype::f32, shape});
+  const ValueId angle = g.select(is_v, zero, g.mul(position, frequency));
+  const ValueId is_even = g.binary(Op::equal, g.binary(Op::rem, element, g.constant(2, ints)), g.constant(0, ints));
+  const ValueId sine = g.unary(Op::sin, angle);
+  return {g.unary(Op::cos, angle), g.select(is_even, g.unary(Op::neg, sine), sine)};
+}
+
+ValueId rope(GraphBuilder& g, ValueId qkv, const RopeTable& table) {
+  const Shape shape = g.shape(qkv);
+  const ValueId cosines = g.broadcast(table.cos, shape, {1, 2, 4});
+  const ValueId sines = g.broadcast(table.sin, shape, {1, 2, 4});
+  return g.add(g.mul(qkv, cosines), g.mul(swap_pairs(g, qkv), sines));
+}
+
+ValueId swiglu(GraphBuilder& g, ValueId x) {
+  const auto axis = static_cast<int64_t>(g.shape(x).size()) - 1;
+  const int64_t width = g.shape(x).back();
+  const ValueId gate = g.slice(x, axis, 0, width / 2);
+  const ValueId up = g.slice(x, axis, width / 2, width);
+  return g.mul(g.mul(gate, g.unary(Op::logistic, gate)), up);
+}
+
+ValueId attention(GraphBuilder& g, const ModelConfig& model, ValueId h, const AttentionWeights& weights,
+                  const RopeTable& table) {
+  const Shape rows = g.shape(h);
+  const Shape heads{rows[0] / model.seq, model.seq, 3, model.heads, model.head_dim};
+  const ValueId projected = g.reshape(g.matmul(h, weights.qkv, Dtype::f32), heads);
+  const ValueId qkv = g.cast(rope(g, projected, table), Dtype::bf16);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(model.head_dim));
+  const ValueId mixed = g.emit(Op::attention, {qkv}, {{AttrKey::causal, true}, {AttrKey::scale, scale}})[0];
+  return g.matmul(g.reshape(mixed, rows), weights.out, Dtype::f32);
+}
+
+ValueId experts(GraphBuilder& g, ValueId x, const ExpertWeights& weights) {
+  const ValueId projected = g.cast(g.matmul(x, weights.gate_up, Dtype::bf16), Dtype::f32);
+  const ValueId gated = g.cast(swiglu(g, projected), Dtype::bf16);
+  return g.matmul(gated, weights.down, Dtype::bf16);
+}
+
+Routing router(GraphBuilder& g, const ModelConfig& model, ValueId h, ValueId weight, int64_t capacity) {
+  Routing routing;
+  routing.probs = softmax(g, g.matmul(g.cast(h, Dtype::f32), weight, Dtype::f32));
+  const Attrs attrs{{AttrKey::top, model.top}, {AttrKey::capacity, capacity}};
+  const std::vector<ValueId> routed = g.emit(Op::route, {routing.probs}, attrs);
+  routing.slot = routed[1];
+  routing.assignment = routed[2];
+  routing.count = routed[3];
+  // The chosen probabilities as a sum over a one-hot selection: its gradient is pointwise, where that of a
+  // gather would scatter.
+  const int64_t tokens = g.shape(h)[0];
+  const Shape choices{tokens, model.top, model.experts};
+  const ValueId chosen = g.binary(Op::equal, g.broadcast(routed[0], choices, {0, 1}), g.iota(2, choices));
+  const ValueId everywhere = g.broadcast(routing.probs, choices, {0, 2});
+  const ValueId picked = g.select(chosen, everywhere, g.constant(0, {Dtype::f32, choices}));
+  const ValueId top = g.reduce(Op::reduce_sum, picked, {2});
+  routing.weights = g.div(top, along_rows(g, g.reduce(Op::reduce_sum, top, {1}), {tokens, model.top}));
+  return routing;
+}
+
+ValueId balance_loss(GraphBuilder& g, const Routing& routing) {
+  const auto experts_count = static_cast<double>(g.shape(routing.count)[0]);
+  const auto assignments = static_cast<double>(g.shape(routing.slot)[0]);
+  const ValueId share = g.mul(g.cast(routing.count, Dtype::f32), 1.0 / assignments);
+  const ValueId product = g.mul(g.unary(Op::stop_gradient, share), mean_rows(g, routing.probs));
+  return g.mul(g.reduce(Op::reduce_sum, product, {0}), experts_count);
+}
+
+ValueId mixture(GraphBuilder& g, const ModelConfig& model, ValueId h, const Routing& routing,
+                const ExpertWeights& weights, int64_t capacity) {
+  const int64_t tokens = g.shape(h)[0];
+  const Shape picks{tokens, model.top, model.dim};
+  const Shape pick_rows{tokens * model.top, model.dim};
+  const ValueId repeated = g.reshape(g.broadcast(h, picks, {0, 2}), pick_rows);
+  const ValueId sent = g.emit1(Op::gather_rows, {repeated, routing.assignment, routing.slot});
+  const ValueId made = experts(g, g.reshape(sent, {model.experts, capacity, model.dim}), weights);
+  const ValueId rows = g.reshape(made, {model.experts * capacity, model.dim});
+  const ValueId back = g.emit1(Op::gather_rows, {rows, routing.slot, routing.assignment});
+  const ValueId values = g.reshape(g.cast(back, Dtype::f32), picks);
+  return g.reduce(Op::reduce_sum, g.mul(values, g.broadcast(routing.weights, picks, {0, 1})), {1});
+}
+
+ValueId cross_entropy(GraphBuilder& g, ValueId logits, ValueId targets, int64_t vocab) {
+  const Shape shape = g.shape(logits);
+  const ValueId column = g.iota(1, shape);
+  if (vocab < shape[1]) {
+    const ValueId exists = g.binary(Op::less, column, g.constant(static_cast<double>(vocab), {Dtype::i32, shape}));
+    // exp of it is exactly 0, and unlike -inf it stays finite under any subtraction.
+    logits = g.select(exists, logits, g.constant(-1e30, {Dtype::f32, shape}));
+  }
+  const ValueId largest = g.unary(Op::stop_gradient, g.reduce(Op::reduce_max, logits, {1}));
+  const ValueId shifted = g.sub(logits, along_rows(g, largest, shape));
+  const ValueId sums = g.reduce(Op::reduce_sum, g.unary(Op::exp, shifted), {1});
+  const ValueId is_target = g.binary(Op::equal, column, along_rows(g, targets, shape));
+  const ValueId picked = g.select(is_target, shifted, g.constant(0, {Dtype::f32, shape}));
+  const ValueId losses = g.sub(g.unary(Op::log, sums), g.reduce(Op::reduce_sum, picked, {1}));
+  return mean_rows(g, losses);
+}
+
+AdamWState adamw(GraphBuilder& g, const TrainConfig& train, const AdamWState& old, ValueId gradient, bool decay,
+                 const AdamWScalars& scalars) {
+  const TensorType stored = g.type(old.parameter);
+  const ValueId parameter = g.cast(old.parameter, Dtype::f32);
+  const ValueId m = g.add(g.mul(old.moment1, train.beta1), g.mul(gradient, 1 - train.beta1));
+  const ValueId v = g.add(g.mul(old.moment2, train.beta2), g.mul(g.mul(gradient, gradient), 1 - train.beta2));
+  const ValueId deviation = g.unary(Op::sqrt, g.mul(v, scalars.inv_bias2));
+  ValueId direction = g.div(g.mul(m, scalars.inv_bias1), g.add(deviation, train.eps));
+  if (decay && train.decay > 0) direction = g.add(direction, g.mul(parameter, train.decay));
+  const ValueId moved = g.sub(parameter, g.mul(direction, scalars.lr));
+  const ValueId apply = stored.shape.empty() ? scalars.apply : g.broadcast(scalars.apply, stored.shape, {});
+  return {g.cast(g.select(apply, moved, parameter), stored.dtype), g.select(apply, m, old.moment1),
+          g.select(apply, v, old.moment2)};
+}
+
+ValueId sum_of_squares(GraphBuilder& g, ValueId x) {
+  // Rows first: a long reduction is split by shape, the same on every device.
+  const Shape shape = g.shape(x);
+  const int64_t columns = shape.empty() ? 1 : shape.back();
+  const ValueId rows = g.reshape(x, {columns == 0 ? 0 : numel(shape) / columns, columns});
+  return g.reduce(Op::reduce_sum, g.reduce(Op::reduce_sum, g.mul(rows, rows), {1}), {0});
+}
+
+}  // namespace stepc
