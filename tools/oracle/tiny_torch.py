@@ -90,23 +90,11 @@ def to_bf16(x):
 
 
 class RoundBothWays(torch.autograd.Function):
-    """A value declared bf16: rounded, and so is its cotangent."""
+    """A value declared bf16: rounded, and so is its cotangent, once, after all that reads it has added to it."""
 
     @staticmethod
     def forward(ctx, x):
         return to_bf16(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return to_bf16(grad)
-
-
-class RoundCotangent(torch.autograd.Function):
-    """A use of a bf16 value as f32: the cotangent that comes back through the cast is bf16."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
 
     @staticmethod
     def backward(ctx, grad):
@@ -161,7 +149,7 @@ class Exact:
     """stepc's rounding points. A bf16 value is a wider tensor whose elements are bf16 numbers."""
 
     store = staticmethod(RoundBothWays.apply)
-    wide = staticmethod(RoundCotangent.apply)
+    wide = staticmethod(lambda x: x)
     matmul = staticmethod(RoundedMatmul.apply)
     attention = staticmethod(RoundedAttention.apply)
 
@@ -266,9 +254,9 @@ def mixture(config, policy, h, p, block, capacity, choices):
     weights = probs.gather(1, chosen)
     weights = weights / weights.sum(-1, keepdim=True)
     repeated = h[:, None].expand(-1, config.top, -1).reshape(-1, dim)
-    xe = gather_rows(repeated, assignment).view(config.experts, capacity, dim)
+    xe = policy.store(gather_rows(repeated, assignment)).view(config.experts, capacity, dim)
     ye = experts(config, policy, xe, p[block + "gate_up"], p[block + "down"])
-    picked = policy.wide(gather_rows(ye.reshape(-1, dim), slot)).view(tokens, config.top, dim)
+    picked = policy.wide(policy.store(gather_rows(ye.reshape(-1, dim), slot))).view(tokens, config.top, dim)
     fraction = count.to(probs.dtype) / (tokens * config.top)
     return (weights[:, :, None] * picked).sum(1), config.experts * (fraction * probs.mean(0)).sum()
 
@@ -345,7 +333,7 @@ class Trainer:
         grads = [g.to(self.m[n].dtype) for n, g in zip(names, grads)]
         if c.clip > 0:
             norm = torch.sqrt(sum((g * g).sum() for g in grads))
-            torch._foreach_mul_(grads, float(min(1.0, c.clip / norm)))
+            grads = torch._foreach_mul(grads, float(min(1.0, c.clip / norm)))  # not in place: callers read theirs
         m, v = [self.m[n] for n in names], [self.v[n] for n in names]
         torch._foreach_mul_(m, c.beta1)
         torch._foreach_add_(m, grads, alpha=1 - c.beta1)
