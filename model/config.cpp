@@ -18,10 +18,11 @@ namespace {
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 
-// Chosen on the King James Bible: 1.23 nats per byte held out after 4.6 million tokens.
+// Chosen on the King James Bible (bible-kjv-text): 1.34 nats per byte held out after these 2000 steps, 4.1 million
+// tokens; 1.44 after 1000.
 Config tiny() {
   Config config;
-  config.train = {.batch = 8, .steps = 2000, .lr = 2e-3, .schedule = Schedule::cosine, .warmup = 100, .beta2 = 0.98};
+  config.train = {.batch = 8, .steps = 2000, .lr = 2e-3, .schedule = Schedule::cosine, .warmup = 100, .beta2 = 0.95};
   return config;
 }
 

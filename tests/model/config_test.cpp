@@ -129,11 +129,13 @@ TEST_CASE("JSON: presets, positions of mistakes") {
   CHECK(json_error("{\n  \"lr\": 1,\n  \"layer\": 3\n}") ==
         "c.json:3:3: unknown field 'layer'; did you mean 'layers'?");
   CHECK(json_error("{\"top\": \"two\"}") == "c.json:1:2: top: expected an integer, found \"two\"");
-  CHECK(json_error("{\"top\": 18446744073709551615}") ==
-        "c.json:1:2: top: expected an integer, found 18446744073709551615");
-  CHECK(json_error("{\n\"top\": 2,,}") == "c.json:2:10: expected JSON, found a syntax error here");
-  CHECK(json_error("[]") == "c.json:1:1: expected a JSON object, found array");
-  CHECK(json_error("{\"preset\": 3}") == "c.json:1:2: preset: expected a string, found 3");
+  CHECK(json_error("{\"top\": 18446744073709551615}") == "c.json: 18446744073709551615 does not fit 64 bits");
+  CHECK(json_error("{\n\"top\": 2,,}") == "c.json:2:10: malformed JSON");
+  CHECK(json_error("{\"schedule\": \"seq\", \"seq\": 0.5}") ==
+        "c.json:1:2: schedule: expected \"constant\" or \"cosine\", found \"seq\"");
+  CHECK(json_error("{\"schedule\": \"cosine\", \"seq\": 0.5}") == "c.json:1:24: seq: expected an integer, found 0.5");
+  CHECK(json_error("[]") == "c.json:1:1: expected a JSON object, found []");
+  CHECK(json_error("{\"preset\": 3}") == "c.json:1:2: preset: expected a name, found 3");
 }
 
 TEST_CASE("scalars of a step") {
