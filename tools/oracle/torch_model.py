@@ -222,7 +222,8 @@ def route(config, probs, capacity):
 
 def gather_rows(x, index):
     """Row n is row index[n] of x, zeros where that is -1."""
-    return F.pad(x, (0, 0, 0, 1)).index_select(0, torch.where(index < 0, x.shape[0], index))
+    with_zeros = torch.cat((x, x.new_zeros(1, x.shape[1])))
+    return with_zeros.index_select(0, torch.where(index < 0, x.shape[0], index))
 
 
 def experts(policy, x, gate_up, down):
