@@ -10,7 +10,8 @@ namespace stepc {
 
 // Appends nodes of phase backward to the builder's program that compute the gradient of `loss` (f32[]) with
 // respect to each of `wrt` (f32 or bf16 values), and returns these; zeros where there is no path. Only what
-// lies between `wrt` and `loss` is walked. The builder's phase and name hint are as before afterwards.
+// lies between `wrt` and `loss` is walked; attention's log-sum-exp must not. The builder's phase and name hint
+// are as before afterwards.
 //
 // The gradient of a bf16 value is bf16: several contributions are added in f32, then rounded once. The
 // gradient of a parameter is always f32, and so is that of any view of one: a product whose operand is a
