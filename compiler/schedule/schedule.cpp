@@ -31,7 +31,7 @@ Result<host::Draft> build(const host::Problem& problem) {
     case Template::column_sum: return host::build_column_sum(problem);
     case Template::scatter: return host::build_scatter(problem);
     case Template::route: return host::build_route(problem);
-    case Template::matmul:
+    case Template::matmul: return host::build_matmul(problem);
     case Template::attention:
     case Template::attention_grad:
       return user_error("kernel @{}: the host has no {} template", problem.group.name,

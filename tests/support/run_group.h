@@ -66,7 +66,7 @@ inline Executor compiled(const HostTarget& target) {
     const auto function = loader.load(code->object, scheduled.kernel.name);
     REQUIRE_MESSAGE(function.has_value(), function.error().text());
     const int64_t shared_bytes = kernel::shared_layout(scheduled.kernel).total_bytes;
-    Bytes shared(static_cast<size_t>(shared_bytes) + 64);
+    Bytes shared(static_cast<size_t>(shared_bytes) + 64, std::byte{0xff});  // NaN: nothing may rely on zeros
     void* aligned = shared.data() + (64 - reinterpret_cast<uintptr_t>(shared.data()) % 64) % 64;
     std::vector<void*> pointers(buffers.begin(), buffers.end());
     for (int64_t task = scheduled.grid - 1; task >= 0; --task)

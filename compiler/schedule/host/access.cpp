@@ -43,8 +43,18 @@ bool contiguous(const std::vector<int64_t>& pattern) {
 Access::Place Access::place_of(ValueId value, const Position& at) {
   const Shape& shape = program_.type(value).shape;
   const BufferId buffer = buffers_.ids.at(value);
-  if (!buffers_.flat.contains(value)) return {buffer, shape, at};
-  return {buffer, {numel(shape)}, {linear_position(math_, at, shape)}};
+  const Shape declared = builder_.kernel().buffer(buffer).shape;
+  if (declared == shape) return {buffer, shape, at};
+  return {buffer, declared, reshape_position(math_, at, shape, declared)};
+}
+
+Fragment Access::load_shared(BufferId buffer, const Position& at) {
+  const Place place{buffer, builder_.kernel().buffer(buffer).shape, at};
+  if (all_uniform(at)) return builder_.load(buffer, bases(at), {});
+  STEPC_CHECK(along_last(at), "lanes of a shared buffer lie in several rows");
+  if (any_dynamic(at)) return gather(place);
+  if (const auto loaded = load_last(place)) return *loaded;
+  return gather(place);
 }
 
 // Lanes whose indices differ along the last dimension alone, by a pattern known now.

@@ -12,9 +12,9 @@
 
 namespace stepc::host {
 
-// The kernel's global buffers. A buffer has the value's shape, or one dimension where some access of many
-// lanes crosses rows: which values those are shows only as code is made, so `flat` is what an earlier
-// attempt found and `needs_flat` what this one does. A kernel is built again until the two agree.
+// The kernel's global buffers. A buffer has the value's shape, or another that the template asked for, or one
+// dimension where some access of many lanes crosses rows: which values those are shows only as code is made, so `flat`
+// is what an earlier attempt found and `needs_flat` what this one does. A kernel is built again until the two agree.
 struct Buffers {
   std::map<ValueId, BufferId> ids;
   std::set<ValueId> flat;
@@ -28,6 +28,8 @@ class Access {
 
   // A scalar where `at` is uniform, else a vector.
   Fragment load(ValueId value, const Position& at);
+  // The same of any buffer, where the lanes differ along its last dimension alone.
+  Fragment load_shared(BufferId buffer, const Position& at);
   // False where the lanes are no neighbours.
   bool store(Fragment fragment, ValueId value, const Position& at);
   // The i32 element at a uniform position.

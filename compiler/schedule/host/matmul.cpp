@@ -1,35 +1,174 @@
-// From a kernel group to a contraction kernel.
+// From a kernel group to a contraction kernel. A product that is stored as it is goes from the accumulators
+// to memory. Anything else goes tile by tile through a small buffer in scratch, from which the group's
+// results are evaluated row by row.
 #include "compiler/schedule/host/matmul.h"
 
-namespace stepc::host {
+#include <algorithm>
 
-MatmulEpilogue store_product(kernel::KernelBuilder& builder, const MatmulProblem& problem, kernel::BufferId y) {
+#include "compiler/schedule/host/matmul_group.h"
+#include "compiler/schedule/host/views.h"
+#include "ir/support/check.h"
+
+namespace stepc::host {
+namespace {
+
+// Where the element of a view's operand at `at` is in the view.
+Position through_view(const Program& program, LaneMath& math, const Node& node, const Position& at) {
+  const Shape& from = program.type(node.operands[0]).shape;
+  const Shape& to = program.type(node.results[0]).shape;
+  if (node.op == Op::reshape) return reshape_position(math, at, from, to);
+  Position result = at;
+  if (node.op == Op::transpose) {
+    const std::vector<int64_t>& permutation = node.attrs.integers(AttrKey::permutation);
+    for (size_t d = 0; d < at.size(); ++d) result[d] = at[static_cast<size_t>(permutation[d])];
+  } else {
+    STEPC_CHECK(node.op == Op::reverse, "{} on the way to a result", op_info(node.op).name);
+    return view_position(math, node, at, to, from);  // its own inverse
+  }
+  return result;
+}
+
+class FusedEpilogue {
+ public:
+  // `width`: lanes worked on at once.
+  FusedEpilogue(Region& region, const MatmulGroup& group, const MatmulConfig& config, int64_t width)
+      : region_(region), group_(group), width_(width) {
+    const Dtype dtype = region.program().type(group.product).dtype;
+    tile_buffer_ = region.builder().shared("tile", dtype, {group.sizes.parts(), config.tile_rows, config.tile_cols});
+    region.provide([this](ValueId value, const Position& where) { return product(value, where); });
+  }
+
+  void store(const MatmulTile& tile);
+
+ private:
+  std::optional<Fragment> product(ValueId value, const Position& where);
+  void store_at(const MatmulTile& tile, const MatmulStore& store, Index row, const LaneIndex& column);
+  // Rows of all batches.
+  int64_t all_rows() const { return group_.sizes.batch * group_.sizes.m; }
+
+  Region& region_;
+  const MatmulGroup& group_;
+  int64_t width_;
+  BufferId tile_buffer_ = BufferId::none;
+  Index tile_row_;     // in the tile
+  Index tile_column_;  // of the tile's first element
+};
+
+void FusedEpilogue::store(const MatmulTile& tile) {
+  KernelBuilder& builder = region_.builder();
+  const Dtype dtype = region_.program().type(group_.product).dtype;
+  for (size_t part = 0; part < tile.sums.size(); ++part)
+    builder.store(builder.cast(tile.sums[part], dtype), tile_buffer_, {static_cast<int64_t>(part), 0, 0});
+  tile_column_ = tile.column;
+  builder.loop("row", 0, tile.rows, 1, [&](Index row) {
+    tile_row_ = row;
+    const Index global_row = tile.batch * group_.sizes.m + tile.row + row;
+    for_columns(region_, tile.columns, width_, [&](const LaneIndex& column) {
+      for (const MatmulStore& store : group_.stores) store_at(tile, store, global_row, column);
+    });
+  });
+}
+
+void FusedEpilogue::store_at(const MatmulTile& tile, const MatmulStore& store, Index row, const LaneIndex& column) {
+  LaneMath& math = region_.math();
+  const Program& program = region_.program();
+  const int64_t width = store.half ? group_.sizes.n / 2 : group_.sizes.n;
+  const int64_t parts = store.half ? 1 : group_.sizes.parts();
+  for (int64_t part = 0; part < parts; ++part) {
+    const LaneIndex at_column = math.add(column, uniform_index(tile.column + part * group_.sizes.columns()));
+    const Position in_rows{uniform_index(row), at_column};
+    Position at = reshape_position(math, in_rows, {all_rows(), width}, program.type(store.base).shape);
+    for (NodeId id : store.views) at = through_view(program, math, program.node(id), at);
+    for (size_t d = 0; d < at.size(); ++d) at[d].base = at[d].base + store.offset[d];
+    region_.store(store.result, at);
+  }
+}
+
+// The product's elements at the current row, from the tile.
+std::optional<Fragment> FusedEpilogue::product(ValueId value, const Position& where) {
+  if (value != group_.product) return std::nullopt;
+  const Shape& shape = region_.program().type(value).shape;
+  LaneIndex column = where.back();
+  column.base = column.base - tile_column_;
+  int64_t part = 0;
+  if (group_.sizes.halves) {
+    const int64_t half = group_.sizes.columns();
+    part = region_.math().range(column).low >= half ? 1 : 0;
+    column.base = column.base - part * half;
+  }
+  STEPC_CHECK(where.size() == shape.size(), "a position of {} dimensions in {}", where.size(), shape_text(shape));
+  return region_.load_shared(tile_buffer_, {uniform_index(part), uniform_index(tile_row_), column});
+}
+
+// As the template sees them, operands and a plain result are [batch, rows, columns].
+Result<Problem> with_shapes(const Problem& problem, const MatmulGroup& group) {
+  const MatmulProblem& sizes = group.sizes;
+  const auto matrix = [&](bool transposed, int64_t rows, int64_t columns) {
+    return transposed ? Shape{sizes.batch, columns, rows} : Shape{sizes.batch, rows, columns};
+  };
+  const Shape a = matrix(sizes.transpose_a, sizes.m, sizes.k);
+  const Shape b = matrix(sizes.transpose_b, sizes.k, sizes.n);
+  if (group.a == group.b && a != b)
+    return user_error("kernel @{}: one operand is both sides of a matmul, in two shapes", problem.group.name);
+  Problem shaped = problem;
+  shaped.shapes[group.a] = a;
+  shaped.shapes[group.b] = b;
+  if (group.plain) shaped.shapes[group.stores[0].result] = {sizes.batch, sizes.m, sizes.n};
+  return shaped;
+}
+
+MatmulEpilogue store_product(KernelBuilder& builder, BufferId y) {
   const auto before = [&builder, y](const MatmulTile& tile) {
     builder.prefetch(builder.ref(y, {tile.batch, tile.row, tile.column}), {tile.rows, tile.columns}, true);
   };
-  const auto store = [&builder, y, columns = problem.columns()](const MatmulTile& tile) {
-    for (size_t part = 0; part < tile.sums.size(); ++part) {
-      const kernel::Value rounded = builder.cast(tile.sums[part], builder.kernel().buffer(y).dtype);
-      const kernel::Index column = tile.column + static_cast<int64_t>(part) * columns;
-      builder.store_first(rounded, y, {tile.batch, tile.row, column}, tile.columns);
-    }
+  const auto store = [&builder, y](const MatmulTile& tile) {
+    const Fragment rounded = builder.cast(tile.sums[0], builder.kernel().buffer(y).dtype);
+    builder.store_first(rounded, y, {tile.batch, tile.row, tile.column}, tile.columns);
   };
   return {before, store};
 }
 
-kernel::Kernel product_kernel(const MatmulProblem& problem, const MatmulConfig& config, Dtype result) {
-  const auto matrix = [&](bool transposed, int64_t rows, int64_t columns) {
-    return transposed ? Shape{problem.batch, columns, rows} : Shape{problem.batch, rows, columns};
+Result<Draft> build(const Problem& problem, const MatmulGroup& group, const MatmulConfig& config, int64_t width) {
+  const auto operand = [&](ValueId value) {  // buffers are declared in the operands' order
+    const auto at = std::find(problem.operands.begin(), problem.operands.end(), value);
+    return static_cast<BufferId>(at - problem.operands.begin());
   };
-  kernel::KernelBuilder builder("matmul", kernel::Target::host);
-  MatmulBuffers buffers;
-  buffers.a = builder.global("x0", problem.a_dtype, matrix(problem.transpose_a, problem.m, problem.k));
-  buffers.b = builder.global("x1", problem.b_dtype, matrix(problem.transpose_b, problem.k, problem.n));
-  const kernel::BufferId y = builder.global("y0", result, {problem.batch, problem.m, problem.n});
-  builder.set_grid(config.tasks(problem));
-  builder.begin_role("main");
-  emit_matmul(builder, problem, config, buffers, store_product(builder, problem, y));
-  return builder.finish();
+  const MatmulBuffers buffers{operand(group.a), operand(group.b)};
+  return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
+    builder.set_grid(config.tasks(group.sizes));
+    builder.begin_role("main");
+    if (group.plain) {
+      const auto y = static_cast<BufferId>(problem.operands.size());
+      emit_matmul(builder, group.sizes, config, buffers, store_product(builder, y));
+    } else {
+      FusedEpilogue fused(region, group, config, width);
+      const auto store = [&](const MatmulTile& tile) { fused.store(tile); };
+      emit_matmul(builder, group.sizes, config, buffers, {nullptr, store});
+    }
+    return Built{config.tasks(group.sizes), describe(config)};
+  });
+}
+
+}  // namespace
+
+Result<Draft> build_matmul(const Problem& problem) {
+  const MatmulGroup group = analyse_matmul(problem);
+  const MatmulConfig config = pick_matmul(group.sizes, problem.target);
+  STEPC_ASSIGN(const Problem shaped, with_shapes(problem, group));
+  if (group.plain) return build(shaped, group, config, 1);
+  // Lanes that lie in several rows of a reshaped tensor make gathers, or cannot be stored: fewer lanes may not.
+  Result<Draft> best = user_error("no width");
+  double best_cost = 0;
+  int64_t width = 2 * config.lanes;
+  while (config.tile_cols % width != 0) width /= 2;
+  for (; width >= 1; width /= 2) {
+    Result<Draft> draft = build(shaped, group, config, width);
+    const double cost = draft ? draft->cost / static_cast<double>(width) : 0;
+    if (best && (!draft || cost >= best_cost)) continue;
+    best = std::move(draft);
+    best_cost = cost;
+  }
+  return best;
 }
 
 }  // namespace stepc::host

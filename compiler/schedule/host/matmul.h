@@ -76,9 +76,4 @@ struct MatmulEpilogue {
 void emit_matmul(kernel::KernelBuilder& builder, const MatmulProblem& problem, const MatmulConfig& config,
                  const MatmulBuffers& buffers, const MatmulEpilogue& epilogue);
 
-// Stores the product, rounded to the buffer's dtype: y is [batch, m, n].
-MatmulEpilogue store_product(kernel::KernelBuilder& builder, const MatmulProblem& problem, kernel::BufferId y);
-// The whole kernel of a product with nothing before or after it; operands %x0, %x1, result %y0.
-kernel::Kernel product_kernel(const MatmulProblem& problem, const MatmulConfig& config, Dtype result);
-
 }  // namespace stepc::host

@@ -44,6 +44,8 @@ class Region {
   Fragment wide(Fragment fragment);
   // Evaluates the result there and stores it.
   void store(ValueId result, const Position& where);
+  // The element of a shared buffer of the template's.
+  Fragment load_shared(BufferId buffer, const Position& where) { return access_.load_shared(buffer, where); }
   // An i32 value at a uniform position, as an index.
   Index index_at(ValueId value, const Position& where, Range range);
 

@@ -13,7 +13,10 @@ namespace {
 void declare_buffers(KernelBuilder& builder, const Problem& problem, Buffers& buffers) {
   const auto declare = [&](ValueId value, std::string name) {
     const TensorType& type = problem.program.type(value);
-    const Shape shape = buffers.flat.contains(value) ? Shape{numel(type.shape)} : type.shape;
+    const auto given = problem.shapes.find(value);
+    const Shape shape = given != problem.shapes.end()  ? given->second
+                        : buffers.flat.contains(value) ? Shape{numel(type.shape)}
+                                                       : type.shape;
     buffers.ids[value] = builder.global(std::move(name), type.dtype, shape);
   };
   for (size_t i = 0; i < problem.operands.size(); ++i) declare(problem.operands[i], fmt::format("x{}", i));

@@ -16,6 +16,8 @@ struct Problem {
   const HostTarget& target;
   std::vector<ValueId> operands;
   std::vector<ValueId> results;
+  // Shapes under which the kernel sees operands and results; the value's own where none is given.
+  std::map<ValueId, Shape> shapes = {};
 };
 
 // What building a kernel gives beside the kernel itself.
@@ -40,6 +42,7 @@ Result<Draft> build_row(const Problem& problem);
 Result<Draft> build_column_sum(const Problem& problem);
 Result<Draft> build_scatter(const Problem& problem);
 Result<Draft> build_route(const Problem& problem);
+Result<Draft> build_matmul(const Problem& problem);
 
 // f32 lanes of one register.
 inline int64_t native_lanes(const HostTarget& target) { return target.vector_bytes / 4; }
