@@ -12,5 +12,12 @@ TEST_CASE("Philox 4x32-10 gives the known answer of its authors for counter 0 an
   CHECK(philox_word(0, 0, 0, 3) == 0x9b00dbd8);
 }
 
+// From a plain transcription of the paper's formulas.
+TEST_CASE("seed and stream are the key, step and index the counter") {
+  const uint32_t words[] = {0x4236452e, 0xd5af937b, 0xe196fd49, 0x1dd16593, 0xbe4d29c6};
+  for (uint64_t i = 0; i < 5; ++i) CHECK(philox_word(1, 2, 3, i) == words[i]);
+  CHECK(philox_word(1, 2, 3, (uint64_t{1} << 34) + 5) == 0xa3a89751);
+}
+
 }  // namespace
 }  // namespace stepc
