@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/kernel/print.h"
+#include "ir/kernel/verify.h"
 #include "ir/support/check.h"
 #include "ir/text/names.h"
 
@@ -155,6 +157,8 @@ void KernelBuilder::begin_role(std::string name, int warps, int registers) {
 Kernel KernelBuilder::finish() {
   end_role();
   STEPC_CHECK(open_.empty(), "@{} is finished inside a loop or branch", kernel_.name);
+  const Status valid = verify(kernel_);
+  STEPC_CHECK(valid.has_value(), "{}\n{}", valid.error().text(), print_kernel(kernel_));
   return std::move(kernel_);
 }
 

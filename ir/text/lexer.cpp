@@ -89,7 +89,7 @@ class Lexer {
     token.text.remove_prefix(1);
     if (length > 1) return token;
     token.kind = Token::Kind::invalid;
-    token.text = is_value ? "'%' without a name" : "'@' without a name";
+    token.text = is_value ? kLonePercent : "'@' without a name";
     return token;
   }
 

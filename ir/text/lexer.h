@@ -28,6 +28,9 @@ struct Token {
   int column = 1;
 };
 
+// The text of the `invalid` token of a lone '%', which kernel IR's indices read as an operator.
+inline constexpr std::string_view kLonePercent = "'%' without a name";
+
 // The tokens of `text`, the last of kind `end`. They view into it.
 std::vector<Token> tokenize(std::string_view text);
 

@@ -1,0 +1,157 @@
+// What the ops of one target ask: host contractions, and Hopper's asynchronous copies and products.
+#include <algorithm>
+
+#include "ir/kernel/verify_rules.h"
+#include "ir/support/check.h"
+
+namespace stepc::kernel {
+namespace {
+
+constexpr int64_t kPanelBytes = 128;  // of a row of a shared tile that wgmma or stmatrix touches
+
+Status expect_type(const Kernel& kernel, const KOp& op, FragId id, Dtype dtype, size_t rank) {
+  const Frag& frag = kernel.frag(id);
+  if (frag.dtype == dtype && frag.shape.size() == rank) return {};
+  return op_error(op, "%{} is {}, expected {} of {} dimensions", frag.name, frag_type_text(frag), dtype_name(dtype),
+                  rank);
+}
+
+Status expect_space(const Kernel& kernel, const KOp& op, const Ref& ref, Space space) {
+  const Buffer& buffer = kernel.buffer(ref.buffer);
+  if (buffer.space == space) return {};
+  return op_error(op, "%{} is {} memory, expected {}", buffer.name, space_name(buffer.space), space_name(space));
+}
+
+Status expect_range(const KOp& op, std::string_view name, int64_t low, int64_t high) {
+  const Attr* attr = find_attr(op, name);
+  if (!attr) return op_error(op, "no {}", name);
+  const int64_t value = std::get<int64_t>(attr->value);
+  if (value >= low && value <= high) return {};
+  return op_error(op, "{} {}, expected {} to {}", name, value, low, high);
+}
+
+// ---- bulk copies -------------------------------------------------------------------------------------------------
+
+Status check_box_copy(const Kernel& kernel, const KOp& op, const Ref& shared, const Ref& place) {
+  STEPC_TRY(expect_space(kernel, op, shared, Space::shared));
+  const Buffer& tile = kernel.buffer(shared.buffer);
+  const Buffer& map = kernel.buffer(place.buffer);
+  if (tile.dtype != map.dtype)
+    return op_error(op, "%{} is {}, expected the {} of %{}", tile.name, dtype_name(tile.dtype), dtype_name(map.dtype),
+                    map.name);
+  if (tile.swizzle_bytes != map.swizzle_bytes)
+    return op_error(op, "%{} has swizzle {}, expected the {} of %{}", tile.name, tile.swizzle_bytes, map.swizzle_bytes,
+                    map.name);
+  if (tile.shape.empty() || tile.shape.back() != map.box.back())
+    return op_error(op, "rows of %{} are not those of the box {} of %{}", tile.name, shape_text(map.box), map.name);
+  return {};
+}
+
+Status check_bulk_copy(const Kernel& kernel, const KOp& op, const Ref& global, const Ref& shared) {
+  STEPC_TRY(expect_space(kernel, op, global, Space::global));
+  STEPC_TRY(expect_space(kernel, op, shared, Space::shared));
+  const Expr& bytes = kernel.expr(op.indices[0]);
+  if (bytes.kind == ExprKind::constant && (bytes.value <= 0 || bytes.value % 16 != 0))
+    return op_error(op, "{} bytes, expected a positive multiple of 16", bytes.value);
+  const Buffer& from = kernel.buffer(global.buffer);
+  const Buffer& to = kernel.buffer(shared.buffer);
+  if (from.dtype == to.dtype) return {};
+  return op_error(op, "%{} is {}, expected the {} of %{}", to.name, dtype_name(to.dtype), dtype_name(from.dtype),
+                  from.name);
+}
+
+// ---- products ------------------------------------------------------------------------------------------------------
+
+// A shared operand is [.., panel, row, 64 bf16]; extents are checked by the bounds checker.
+Status check_product_tile(const Kernel& kernel, const KOp& op, const Ref& ref) {
+  STEPC_TRY(expect_space(kernel, op, ref, Space::shared));
+  const Buffer& tile = kernel.buffer(ref.buffer);
+  const bool is_tile = tile.dtype == Dtype::bf16 && tile.swizzle_bytes == kPanelBytes && tile.shape.size() >= 2 &&
+                       tile.shape.back() * dtype_bytes(tile.dtype) == kPanelBytes;
+  if (is_tile) return {};
+  return op_error(op, "%{} is {}{} with swizzle {}, expected bf16 rows of 64 with swizzle 128", tile.name,
+                  dtype_name(tile.dtype), shape_text(tile.shape), tile.swizzle_bytes);
+}
+
+Status check_major(const KOp& op, std::string_view name) {
+  const Attr* attr = find_attr(op, name);
+  if (!attr) return op_error(op, "no {}", name);
+  const std::string& major = std::get<std::string>(attr->value);
+  if (major == "k" || major == "mn") return {};
+  return op_error(op, "{} \"{}\", expected \"k\" or \"mn\"", name, major);
+}
+
+Status check_product(const Kernel& kernel, const KOp& op) {
+  const Frag& acc = kernel.frag(op.frags[0]);
+  STEPC_TRY(expect_type(kernel, op, op.frags[0], Dtype::f32, 2));
+  if (acc.shape[0] != 64 || acc.shape[1] % 8 != 0 || acc.shape[1] < 8 || acc.shape[1] > 256)
+    return op_error(op, "%{} is {}, expected 64 rows and a multiple of 8 to 256 columns", acc.name,
+                    frag_type_text(acc));
+  const Frag& result = kernel.frag(op.results[0]);
+  if (result.dtype != acc.dtype || result.shape != acc.shape)
+    return op_error(op, "%{} is {}, expected {}", result.name, frag_type_text(result), frag_type_text(acc));
+  STEPC_TRY(expect_range(op, "k", 16, 1024));
+  const int64_t depth = integer_attr(op, "k", 0);
+  if (depth % 16 != 0) return op_error(op, "k {}, expected a multiple of 16", depth);
+  STEPC_TRY(check_major(op, "b"));
+  for (const Ref& ref : op.refs) STEPC_TRY(check_product_tile(kernel, op, ref));
+  if (op.op == Op::wgmma) return check_major(op, "a");
+  STEPC_TRY(expect_type(kernel, op, op.frags[1], Dtype::bf16, 2));
+  const Frag& a = kernel.frag(op.frags[1]);
+  if (a.shape == Shape{64, depth}) return {};
+  return op_error(op, "%{} is {}, expected bf16[64, {}]", a.name, frag_type_text(a), depth);
+}
+
+Status check_wgmma_wait(const Kernel& kernel, const KOp& op) {
+  STEPC_TRY(expect_range(op, "pending", 0, 7));
+  if (op.results.size() != op.frags.size())
+    return op_error(op, "{} results of {} accumulators", op.results.size(), op.frags.size());
+  for (size_t i = 0; i < op.frags.size(); ++i) {
+    const Frag& from = kernel.frag(op.frags[i]);
+    const Frag& to = kernel.frag(op.results[i]);
+    if (from.dtype != to.dtype || from.shape != to.shape)
+      return op_error(op, "%{} is {}, expected {}", to.name, frag_type_text(to), frag_type_text(from));
+  }
+  return {};
+}
+
+Status check_stmatrix(const Kernel& kernel, const KOp& op) {
+  STEPC_TRY(expect_type(kernel, op, op.frags[0], Dtype::bf16, 2));
+  STEPC_TRY(check_product_tile(kernel, op, op.refs[0]));
+  const Frag& frag = kernel.frag(op.frags[0]);
+  if (frag.shape[0] % 8 == 0 && frag.shape[1] % 8 == 0) return {};
+  return op_error(op, "%{} is {}, expected multiples of 8", frag.name, frag_type_text(frag));
+}
+
+Status check_halves(const Kernel& kernel, const KOp& op) {
+  const Frag& whole = kernel.frag(op.frags[0]);
+  if (whole.shape.size() != 2 || whole.shape[1] % 2 != 0)
+    return op_error(op, "%{} is {}, expected 2 dimensions and an even number of columns", whole.name,
+                    frag_type_text(whole));
+  if (op.results.size() != 2) return op_error(op, "{} results, expected 2", op.results.size());
+  for (FragId id : op.results) {
+    const Frag& half = kernel.frag(id);
+    if (half.dtype != whole.dtype || half.shape != Shape{whole.shape[0], whole.shape[1] / 2})
+      return op_error(op, "%{} is {}, expected {}[{}, {}]", half.name, frag_type_text(half), dtype_name(whole.dtype),
+                      whole.shape[0], whole.shape[1] / 2);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_sm90_op(const Kernel& kernel, const KOp& op) {
+  if (op.op == Op::sync || op.op == Op::sync_arrive) return expect_range(op, "warps", 1, 32);
+  if (op.op == Op::tma_load) return check_box_copy(kernel, op, op.refs[1], op.refs[0]);
+  if (op.op == Op::tma_store) return check_box_copy(kernel, op, op.refs[0], op.refs[1]);
+  if (op.op == Op::bulk_load) return check_bulk_copy(kernel, op, op.refs[0], op.refs[1]);
+  if (op.op == Op::bulk_reduce) return check_bulk_copy(kernel, op, op.refs[1], op.refs[0]);
+  if (op.op == Op::bulk_wait) return expect_range(op, "pending", 0, 7);
+  if (op.op == Op::wgmma || op.op == Op::wgmma_rs) return check_product(kernel, op);
+  if (op.op == Op::wgmma_wait) return check_wgmma_wait(kernel, op);
+  if (op.op == Op::stmatrix) return check_stmatrix(kernel, op);
+  if (op.op == Op::halves) return check_halves(kernel, op);
+  return {};  // wait, arrive, expect, bulk_commit, fence_async, once
+}
+
+}  // namespace stepc::kernel
