@@ -11,10 +11,13 @@
 namespace stepc::kernel {
 namespace {
 
-// The extent of an access along one dimension: at most `limit`, and at most `count` if there is one.
+// The extent of an access along one dimension: at most `limit`, or `count` + `extra` if there is a count. It
+// is counted in parts of an element where the dimension is of units or panels, `parts` to each.
 struct Extent {
   int64_t limit = 1;
   ExprId count = ExprId::none;
+  int64_t extra = 0;
+  int64_t parts = 1;
 };
 
 struct Access {
@@ -73,6 +76,56 @@ std::vector<Access> product_accesses(const Kernel& kernel, const KOp& op) {
   return accesses;
 }
 
+// ---- host contractions ----------------------------------------------------------------------------------------
+
+constexpr int64_t kAnyLength = INT64_MAX;  // only the count bounds it
+
+int64_t unit_of(const Buffer& panels) { return panels.dtype == Dtype::bf16 ? 2 : 1; }
+
+Access pack_source(const Kernel& kernel, const KOp& op) {
+  const Buffer& source = kernel.buffer(op.refs[0].buffer);
+  Access access{&op, &op.refs[0], std::vector<Extent>(source.shape.size())};
+  const size_t transposed = flag_attr(op, "transposed");
+  access.extents[rows_dimension(op, source)] = {kAnyLength, op.indices[transposed]};
+  access.extents.back() = {kAnyLength, op.indices[1 - transposed]};
+  return access;
+}
+
+Access pack_target(const Kernel& kernel, const KOp& op) {
+  const Buffer& target = kernel.buffer(op.refs[1].buffer);
+  Access access{&op, &op.refs[1], std::vector<Extent>(target.shape.size())};
+  access.extents[0] = {kAnyLength, op.indices[1], 0, target.shape[2]};
+  access.extents[1] = {kAnyLength, op.indices[0], 0, unit_of(target)};
+  access.extents[2].limit = target.shape[2];
+  if (unit_of(target) == 2) access.extents[3].limit = 2;
+  return access;
+}
+
+Access mma_panel(const Kernel& kernel, const KOp& op, const Ref& ref, int64_t columns) {
+  const Buffer& panels = kernel.buffer(ref.buffer);
+  Access access{&op, &ref, std::vector<Extent>(panels.shape.size())};
+  access.extents[1] = {kAnyLength, op.indices[0], 0, unit_of(panels)};
+  access.extents[2].limit = columns;
+  if (unit_of(panels) == 2) access.extents[3].limit = 2;
+  return access;
+}
+
+Access mma_rows(const Kernel& kernel, const KOp& op, int64_t rows) {
+  const Buffer& a = kernel.buffer(op.refs[0].buffer);
+  Access access{&op, &op.refs[0], std::vector<Extent>(a.shape.size())};
+  access.extents[rows_dimension(op, a)].limit = rows;
+  const bool may_be_odd = unit_of(a) == 2 && multiple_of(kernel, op.indices[0]) % 2 != 0;
+  access.extents.back() = {kAnyLength, op.indices[0], may_be_odd ? 1 : 0};
+  return access;
+}
+
+std::vector<Access> mma_accesses(const Kernel& kernel, const KOp& op) {
+  const Shape& acc = kernel.frag(op.frags[0]).shape;
+  const bool a_rows = std::get<std::string>(find_attr(op, "a")->value) == "rows";
+  return {a_rows ? mma_rows(kernel, op, acc[0]) : mma_panel(kernel, op, op.refs[0], acc[0]),
+          mma_panel(kernel, op, op.refs[1], acc[1])};
+}
+
 // Single elements of a dimension each: barriers, and places whose extent is in bytes or unknown.
 std::vector<Access> element_accesses(const Kernel& kernel, const KOp& op) {
   std::vector<Access> accesses;
@@ -85,6 +138,9 @@ std::vector<Access> element_accesses(const Kernel& kernel, const KOp& op) {
 std::vector<Access> accesses_of(const Kernel& kernel, const KOp& op) {
   if (op.op == Op::load) return {fragment_access(kernel, op, kernel.frag(op.results[0]))};
   if (op.op == Op::store) return {fragment_access(kernel, op, kernel.frag(op.frags[0]))};
+  if (op.op == Op::pack) return {pack_source(kernel, op), pack_target(kernel, op)};
+  if (op.op == Op::mma) return mma_accesses(kernel, op);
+  if (op.op == Op::prefetch) return {};  // a hint may be anywhere
   if (op.op == Op::wgmma || op.op == Op::wgmma_rs) return product_accesses(kernel, op);
   if (op.op == Op::stmatrix) {
     const Shape& shape = kernel.frag(op.frags[0]).shape;
@@ -147,14 +203,16 @@ class Prover {
   // start + extent <= size?
   Verdict ends_inside(const Linear& start, const Extent& extent, int64_t size) const {
     const auto past = [&](const Linear& length) -> std::optional<Linear> {
-      const auto end = add_scaled(start, length, 1);
-      return end ? add_scaled(*end, Linear{size, {}}, -1) : std::nullopt;
+      const auto left = add_scaled(start, Linear{size, {}}, -1);
+      const auto parts = left ? add_scaled({}, *left, extent.parts) : std::nullopt;
+      return parts ? add_scaled(*parts, length, 1) : std::nullopt;
     };
-    const auto whole = past(Linear{extent.limit, {}});
+    const auto whole = extent.limit == kAnyLength ? std::nullopt : past(Linear{extent.limit, {}});
     if (whole && is_at_most_zero(*whole)) return Verdict::inside;
     if (extent.count != ExprId::none) {
       const auto counted = past(linear_of(kernel_, extent.count));
-      return counted && is_at_most_zero(*counted) ? Verdict::inside : Verdict::unknown;
+      const auto with_extra = counted ? add_scaled(*counted, Linear{extent.extra, {}}, 1) : std::nullopt;
+      return with_extra && is_at_most_zero(*with_extra) ? Verdict::inside : Verdict::unknown;
     }
     return whole && range_of(kernel_, *whole, &definitions_).low > 0 ? Verdict::outside : Verdict::unknown;
   }
@@ -196,6 +254,7 @@ std::string described(const Kernel& kernel, const Access& access, size_t dimensi
   const Range start = range_of(kernel, linear_of(kernel, at), &definitions);
   std::string length = extent.limit == 1 ? "" : fmt::format(" and {} more", extent.limit - 1);
   if (extent.count != ExprId::none) length = fmt::format(", {} of them", expr_text(kernel, extent.count));
+  if (extent.parts != 1) length += fmt::format(", {} in one", extent.parts);
   return fmt::format("%{}{}, dimension {}: {} ({} to {}){}", buffer.name, shape_text(buffer.shape), dimension,
                      expr_text(kernel, at), bound_text(start.low), bound_text(start.high), length);
 }
