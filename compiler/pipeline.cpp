@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 
+#include "compiler/graph/concat_pads.h"
 #include "compiler/graph/cse.h"
 #include "compiler/graph/dce.h"
 #include "compiler/graph/fold.h"
+#include "compiler/graph/fuse.h"
+#include "compiler/graph/order.h"
 #include "compiler/graph/split_column_sum.h"
 #include "ir/graph/print.h"
 #include "ir/graph/verify.h"
@@ -19,6 +22,10 @@ constexpr std::array kPasses = {
     Pass{"cse", cse, "after fold; gradient rules repeat what they need and leave it to this"},
     Pass{"dce", dce, "after the two that leave dead nodes, before fusion makes code for them"},
     Pass{"split_column_sum", split_column_sum, "before fuse, which then finds a row kernel and a small column sum"},
+    Pass{"concat_pads", concat_pads,
+         "before fuse, which stores a concat piece by piece; the dead sums do not bother it"},
+    Pass{"fuse", fuse, "once nothing rewrites the graph any more"},
+    Pass{"order", order, "of the kernels that fuse made"},
 };
 
 Status check_pass_name(std::string_view name) {

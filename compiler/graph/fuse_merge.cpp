@@ -1,0 +1,237 @@
+#include "compiler/graph/fuse_merge.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "ir/support/check.h"
+
+namespace stepc {
+namespace {
+
+// The price of a kernel of its own: what memory moves while one is started.
+constexpr double kKernelBytes = 256 * 1024;
+// Fewer tasks than this leave a part of the machine idle.
+constexpr double kWantedTasks = 8;
+// More buffers than this do not fit a kernel's registers of addresses.
+constexpr size_t kMaxBuffers = 32;
+// Kernels that only share operands merge where they share at least this part of what the smaller one moves.
+constexpr double kWorthSharing = 0.25;
+
+struct Kernel {
+  FusedKernel fused;
+  std::vector<ValueId> results;
+  double bytes = 0;  // to and from memory
+  double cost = 0;
+  bool alive = true;
+};
+
+double cost_of(const RegionFacts& facts) {
+  const double idle = std::max(1.0, kWantedTasks / std::max(1.0, facts.tasks));
+  return (facts.read_bytes + facts.written_bytes + facts.work_bytes) * idle + kKernelBytes;
+}
+
+Template lone_template(const Program& program, const Node& node) {
+  if (node.op == Op::matmul) return Template::matmul;
+  if (node.op == Op::scatter_add_rows) return Template::scatter;
+  if (node.op == Op::attention) return Template::attention;
+  if (node.op == Op::attention_grad) return Template::attention_grad;
+  if (node.op == Op::route) return Template::route;
+  const bool long_reduction = op_info(node.op).family == OpFamily::reduction && !is_small_reduction(program, node);
+  if (!long_reduction) return Template::pointwise;
+  return reduction_axes(program, node) == ReductionAxes::trailing ? Template::row : Template::column_sum;
+}
+
+std::optional<Template> merged_template(Template producer, Template consumer) {
+  using enum Template;
+  const auto either = [&](Template wanted, Template other) {
+    return (producer == wanted && consumer == other) || (producer == other && consumer == wanted);
+  };
+  if (producer == pointwise && consumer == pointwise) return pointwise;
+  if (either(matmul, pointwise)) return matmul;
+  if (either(row, pointwise) || (producer == row && consumer == row)) return row;
+  if (either(row, column_sum)) return row;  // as a partial sum
+  if (producer == pointwise && consumer == column_sum) return column_sum;
+  return std::nullopt;
+}
+
+class Merger {
+ public:
+  explicit Merger(const FuseGraph& graph)
+      : graph_(graph), program_(graph.program()), kernel_of_(program_.nodes.size(), -1) {}
+
+  std::vector<FusedKernel> run() {
+    start();
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (Template anchor : {Template::matmul, Template::row, Template::pointwise})
+        changed |= merge_along_edges(anchor);
+      changed |= merge_siblings();
+    }
+    std::vector<FusedKernel> fused;
+    for (Kernel& kernel : kernels_)
+      if (kernel.alive) fused.push_back(std::move(kernel.fused));
+    return fused;
+  }
+
+ private:
+  void start() {
+    for (size_t n = 0; n < program_.nodes.size(); ++n) {
+      const auto id = static_cast<NodeId>(n);
+      if (graph_.role(id) != Role::kernel) continue;
+      kernel_of_[n] = static_cast<int>(kernels_.size());
+      const auto kernel = assemble({lone_template(program_, program_.node(id)), {id}}, -1, -1);
+      STEPC_CHECK(kernel.has_value(), "program @{}: {}", program_.name, kernel.error().text());
+      kernels_.push_back(*kernel);
+    }
+  }
+
+  // The kernel of these nodes, which are now those of kernels `a` and `b`.
+  Result<Kernel> assemble(FusedKernel fused, int a, int b) const {
+    Region region{fused.schedule, graph_.with_repeated(fused.nodes), {}};
+    for (NodeId id : fused.nodes)
+      for (ValueId result : program_.node(id).results)
+        if (is_read_outside(result, id, a, b)) region.results.push_back(result);
+    STEPC_ASSIGN(const RegionFacts facts, analyse(program_, region));
+    return Kernel{std::move(fused), region.results, facts.read_bytes + facts.written_bytes, cost_of(facts), true};
+  }
+
+  bool is_read_outside(ValueId value, NodeId maker, int a, int b) const {
+    const std::vector<NodeId>& readers = graph_.readers(value);
+    return std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
+      const int kernel = kernel_of_[index_of(reader)];
+      const bool same = reader == maker || (kernel >= 0 && (kernel == a || kernel == b));
+      return !same;
+    });
+  }
+
+  // The kernels that read results of this one, or those whose results it reads.
+  std::set<int> consumers(int k) const {
+    std::set<int> found;
+    for (ValueId result : kernels_[static_cast<size_t>(k)].results)
+      for (NodeId reader : graph_.readers(result)) found.insert(kernel_of_[index_of(reader)]);
+    found.erase(k);
+    found.erase(-1);
+    return found;
+  }
+  std::set<int> producers(int k) const {
+    std::set<int> found;
+    for (NodeId id : kernels_[static_cast<size_t>(k)].fused.nodes)
+      for (ValueId source : graph_.sources(id)) found.insert(kernel_of_[index_of(program_.value(source).producer)]);
+    found.erase(k);
+    found.erase(-1);
+    return found;
+  }
+
+  // A way from `from` to `to` through at least one other kernel.
+  bool reaches_around(int from, int to) const {
+    std::set<int> seen{from, to};
+    std::vector<int> open;
+    const auto push = [&](int k) {
+      if (seen.insert(k).second) open.push_back(k);
+    };
+    for (int k : consumers(from)) push(k);
+    while (!open.empty()) {
+      const int k = open.back();
+      open.pop_back();
+      for (int next : consumers(k)) {
+        if (next == to) return true;
+        push(next);
+      }
+    }
+    return false;
+  }
+
+  size_t buffers(const FusedKernel& fused, size_t results) const {
+    std::set<ValueId> operands;
+    for (NodeId id : fused.nodes)
+      for (ValueId source : graph_.sources(id)) operands.insert(source);
+    return operands.size() + results;
+  }
+
+  // Merges `b` into `a` if that is allowed and pays.
+  bool try_merge(int a, int b, Template schedule) {
+    Kernel& into = kernels_[static_cast<size_t>(a)];
+    Kernel& from = kernels_[static_cast<size_t>(b)];
+    FusedKernel fused{schedule, into.fused.nodes};
+    fused.nodes.insert(fused.nodes.end(), from.fused.nodes.begin(), from.fused.nodes.end());
+    std::sort(fused.nodes.begin(), fused.nodes.end());
+    Result<Kernel> merged = assemble(std::move(fused), a, b);
+    if (!merged || merged->cost >= into.cost + from.cost) return false;
+    if (buffers(merged->fused, merged->results.size()) > kMaxBuffers) return false;
+    if (reaches_around(a, b) || reaches_around(b, a)) return false;
+    into = std::move(*merged);
+    from = {};
+    from.alive = false;
+    for (NodeId id : into.fused.nodes) kernel_of_[index_of(id)] = a;
+    return true;
+  }
+
+  Template schedule_of(int k) const { return kernels_[static_cast<size_t>(k)].fused.schedule; }
+  bool alive(int k) const { return kernels_[static_cast<size_t>(k)].alive; }
+
+  // Lets every kernel of the template take up its neighbours, in the program's order.
+  bool merge_along_edges(Template anchor) {
+    bool changed = false;
+    for (int k = 0; k < static_cast<int>(kernels_.size()); ++k)
+      while (alive(k) && schedule_of(k) == anchor && merge_neighbour(k)) changed = true;
+    return changed;
+  }
+
+  bool merge_neighbour(int k) {
+    for (int consumer : consumers(k)) {
+      const auto schedule = merged_template(schedule_of(k), schedule_of(consumer));
+      if (schedule && try_merge(k, consumer, *schedule)) return true;
+    }
+    for (int producer : producers(k)) {
+      const auto schedule = merged_template(schedule_of(producer), schedule_of(k));
+      if (schedule && try_merge(k, producer, *schedule)) return true;
+    }
+    return false;
+  }
+
+  Phase phase_of(int k) const { return program_.node(kernels_[static_cast<size_t>(k)].fused.nodes.back()).phase; }
+
+  bool worth_sharing(ValueId value, int a, int b) const {
+    const TensorType& type = program_.type(value);
+    const auto bytes = static_cast<double>(numel(type.shape) * dtype_bytes(type.dtype));
+    const double smaller = std::min(kernels_[static_cast<size_t>(a)].bytes, kernels_[static_cast<size_t>(b)].bytes);
+    return bytes >= kWorthSharing * smaller && phase_of(a) == phase_of(b);
+  }
+
+  bool merge_siblings() {
+    bool changed = false;
+    for (size_t v = 0; v < program_.values.size(); ++v) {
+      const auto value = static_cast<ValueId>(v);
+      if (numel(program_.type(value).shape) <= 1) continue;
+      while (merge_readers(value)) changed = true;
+    }
+    return changed;
+  }
+
+  bool merge_readers(ValueId value) {
+    std::set<int> found;
+    for (NodeId reader : graph_.readers(value)) found.insert(kernel_of_[index_of(reader)]);
+    found.erase(-1);
+    for (int a : found)
+      for (int b : found) {
+        if (a >= b || !worth_sharing(value, a, b)) continue;
+        const auto schedule = merged_template(schedule_of(a), schedule_of(b));
+        const bool sums = schedule == Template::column_sum || schedule == Template::matmul;
+        if (schedule && !sums && try_merge(a, b, *schedule)) return true;
+      }
+    return false;
+  }
+
+  const FuseGraph& graph_;
+  const Program& program_;
+  std::vector<Kernel> kernels_;
+  std::vector<int> kernel_of_;  // of a node; -1: in none
+};
+
+}  // namespace
+
+std::vector<FusedKernel> merge_kernels(const FuseGraph& graph) { return Merger(graph).run(); }
+
+}  // namespace stepc
