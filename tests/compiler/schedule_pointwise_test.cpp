@@ -57,6 +57,23 @@ TEST_CASE("views move positions") {
   }
 }
 
+TEST_CASE("results are stored through the views that end them") {
+  for (int64_t dim : {1, 5, 40}) {
+    run_everywhere({fmt::format("heads of {}", dim), Template::pointwise, [dim](GraphBuilder& g) {
+                      const ValueId x = g.mul(g.input("x", {Dtype::f32, {2, 7, 3, dim}}), 3.0);
+                      g.output("x", x);
+                      g.output("heads", g.transpose(x, {0, 2, 1, 3}));
+                      g.output("inner", g.transpose(x, {3, 0, 1, 2}));
+                      const ValueId flat = g.reshape(x, {42 * dim});
+                      g.output("backwards", g.emit1(Op::reverse, {flat}, {{AttrKey::axes, std::vector<int64_t>{0}}}));
+                      const ValueId y = g.unary(Op::neg, x);
+                      const ValueId turned = g.transpose(y, {0, 2, 1, 3});
+                      g.output("joined", g.emit1(Op::concat, {turned, g.transpose(x, {0, 2, 1, 3})},
+                                                 {{AttrKey::axis, int64_t{2}}}));
+                    }});
+  }
+}
+
 TEST_CASE("iota and random bits know their element") {
   for (const Shape& shape : std::vector<Shape>{{5}, {40, 3}, {3, 50}, {2, 3, 16}}) {
     const auto rank = static_cast<int64_t>(shape.size());

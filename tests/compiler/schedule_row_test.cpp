@@ -106,6 +106,30 @@ TEST_CASE("rows of several dimensions, smallest and largest") {
                   {1e-5, 0}});
 }
 
+TEST_CASE("rows stored in another order") {
+  run_everywhere({"norm of heads",
+                  Template::row,
+                  [](GraphBuilder& g) {
+                    const Shape shape{2, 5, 3, 36};
+                    const ValueId x = g.input("x", {Dtype::f32, shape});
+                    const ValueId sums = g.reduce(Op::reduce_sum, g.mul(x, x), {3});
+                    const ValueId y = g.div(x, g.broadcast(sums, shape, {0, 1, 2}));
+                    g.output("heads", g.transpose(y, {0, 2, 1, 3}));
+                    g.output("turned", g.transpose(y, {3, 0, 1, 2}));
+                    g.output("sums", g.transpose(sums, {2, 0, 1}));
+                  },
+                  {2e-6, 0}});
+  run_everywhere({"an axis of one element",
+                  Template::row,
+                  [](GraphBuilder& g) {
+                    const ValueId x = g.input("x", {Dtype::f32, {6, 1, 20, 1}});
+                    const ValueId sums = g.reduce(Op::reduce_sum, x, {1, 2});
+                    g.output("sums", sums);
+                    g.output("y", g.add(x, g.broadcast(sums, {6, 1, 20, 1}, {0, 3})));
+                  },
+                  {2e-6, 2e-6}});
+}
+
 TEST_CASE("embedded rows are normalised as they are read") {
   run_everywhere({"embed and norm",
                   Template::row,

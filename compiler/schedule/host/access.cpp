@@ -123,19 +123,33 @@ bool Access::store(Fragment fragment, ValueId value, const Position& at) {
   }
   if (any_dynamic(place.at)) return false;
   const Lanes& lanes = math_.lanes();
+  const Fragment wide = builder_.splat(fragment, {lanes.width});
   if (!along_last(place.at)) {
     const LaneIndex linear = linear_position(math_, at, place.shape);
-    if (!contiguous(active_pattern(linear, lanes))) return false;
+    if (linear.dynamic.valid() || !contiguous(active_pattern(linear, lanes))) return store_apart(wide, place);
     buffers_.needs_flat.insert(value);
     return true;
   }
   const std::vector<int64_t> pattern = active_pattern(place.at.back(), lanes);
-  if (!contiguous(pattern)) return false;
+  if (!contiguous(pattern)) return store_apart(wide, place);
   std::vector<Index> target = bases(place.at);
   target.back() = target.back() + Index(pattern[0]);
   cost_ += 1;
-  builder_.store_first(builder_.splat(fragment, {lanes.width}), place.buffer, target,
-                       lanes.count.value_or(Index(lanes.active)));
+  builder_.store_first(wide, place.buffer, target, lanes.count.value_or(Index(lanes.active)));
+  return true;
+}
+
+// Lane by lane.
+bool Access::store_apart(Fragment wide, const Place& place) {
+  if (math_.lanes().count) return false;
+  cost_ += 2 * static_cast<double>(math_.lanes().active);
+  for (int64_t lane = 0; lane < math_.lanes().active; ++lane) {
+    std::vector<Index> target;
+    for (const LaneIndex& x : place.at)
+      target.push_back(x.pattern.empty() ? x.base : x.base + Index(x.pattern[static_cast<size_t>(lane)]));
+    const std::vector<int64_t> only{lane};
+    builder_.store(builder_.permute(wide, only), place.buffer, target);
+  }
   return true;
 }
 

@@ -30,7 +30,7 @@ class Access {
   Fragment load(ValueId value, const Position& at);
   // The same of any buffer, where the lanes differ along its last dimension alone.
   Fragment load_shared(BufferId buffer, const Position& at);
-  // False where the lanes are no neighbours.
+  // False where the places are not known now.
   bool store(Fragment fragment, ValueId value, const Position& at);
   // The i32 element at a uniform position.
   Index load_index(ValueId value, const Position& at, Range range);
@@ -49,6 +49,7 @@ class Access {
   Place place_of(ValueId value, const Position& at);
   std::optional<Fragment> load_last(const Place& place);
   Fragment gather(const Place& place);
+  bool store_apart(Fragment wide, const Place& place);
 
   KernelBuilder& builder_;
   LaneMath& math_;

@@ -1,8 +1,9 @@
 #include "compiler/schedule/host/boxes.h"
 
 #include <algorithm>
-#include <functional>
 #include <set>
+
+#include "compiler/schedule/host/views.h"
 
 namespace stepc::host {
 namespace {
@@ -129,10 +130,16 @@ std::vector<int64_t> seams(const std::set<int64_t>& cuts, int64_t extent, int64_
   return seams;
 }
 
-}  // namespace
+std::vector<bool> membership(const Program& program, const Group& group) {
+  std::vector<bool> inside(program.nodes.size(), false);
+  for (NodeId id : group.nodes) inside[index_of(id)] = true;
+  return inside;
+}
 
-std::vector<Box> cut_into_boxes(const Program& program, const Group& group, ValueId result, int64_t min_run) {
-  const Shape& shape = program.type(result).shape;
+// The box of a whole value, cut at the seams.
+std::vector<Box> cut_into_boxes(const Program& program, const Group& group, const Box& whole, int64_t min_run) {
+  const ValueId result = whole.value;
+  const Shape& shape = whole.extents;
   Walk walk{
       program, std::vector<bool>(program.nodes.size(), false), {}, std::vector<std::set<int64_t>>(shape.size()), {}};
   for (NodeId id : group.nodes) walk.inside[index_of(id)] = true;
@@ -144,7 +151,7 @@ std::vector<Box> cut_into_boxes(const Program& program, const Group& group, Valu
     walk.open.pop_back();
     visit_operands(walk, value, origins);
   }
-  std::vector<Box> boxes{{result, std::vector<int64_t>(shape.size(), 0), shape, true}};
+  std::vector<Box> boxes{whole};
   int64_t inner = 1;
   for (size_t d = shape.size(); d-- > 0; inner *= shape[d]) {
     const std::vector<int64_t> at = seams(walk.cuts[d], shape[d], inner, min_run);
@@ -161,6 +168,70 @@ std::vector<Box> cut_into_boxes(const Program& program, const Group& group, Valu
     boxes = std::move(pieces);
   }
   return boxes;
+}
+
+bool is_stored_through(const Node& node) {
+  return node.op == Op::reshape || node.op == Op::transpose || node.op == Op::reverse || node.op == Op::concat;
+}
+
+void follow(const Program& program, const std::vector<bool>& inside, Box box, std::vector<Box>& wholes) {
+  const Node& node = program.producer(box.value);
+  if (!inside[index_of(program.value(box.value).producer)] || !is_stored_through(node)) {
+    box.extents = program.type(box.value).shape;
+    box.offset.assign(box.extents.size(), 0);
+    wholes.push_back(std::move(box));
+    return;
+  }
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    Box operand = box;
+    operand.path.insert(operand.path.begin(), {program.value(box.value).producer, i});
+    operand.value = node.operands[i];
+    follow(program, inside, std::move(operand), wholes);
+  }
+}
+
+}  // namespace
+
+std::vector<Box> boxes_of(const Program& program, const Group& group, ValueId result, int64_t min_run,
+                          bool through_views) {
+  const Shape& shape = program.type(result).shape;
+  std::vector<Box> wholes;
+  if (through_views)
+    follow(program, membership(program, group), {result, result}, wholes);
+  else
+    wholes = {{result, result, {}, std::vector<int64_t>(shape.size(), 0), shape}};
+  std::vector<Box> boxes;
+  for (const Box& whole : wholes)
+    for (Box& box : cut_into_boxes(program, group, whole, min_run)) boxes.push_back(std::move(box));
+  return boxes;
+}
+
+bool ends_in_views(const Program& program, const Group& group, const std::vector<ValueId>& results) {
+  const std::vector<bool> inside = membership(program, group);
+  return std::any_of(results.begin(), results.end(), [&](ValueId result) {
+    return inside[index_of(program.value(result).producer)] && is_stored_through(program.producer(result));
+  });
+}
+
+Position stored_position(LaneMath& math, const Program& program, const Box& box, Position at) {
+  for (const Box::Step& step : box.path) {
+    const Node& view = program.node(step.view);
+    const Shape& to = program.type(view.results[0]).shape;
+    if (view.op == Op::reshape) {
+      at = reshape_position(math, at, program.type(view.operands[0]).shape, to);
+    } else if (view.op == Op::transpose) {
+      const Position from = at;
+      const std::vector<int64_t>& permutation = view.attrs.integers(AttrKey::permutation);
+      for (size_t d = 0; d < to.size(); ++d) at[d] = from[static_cast<size_t>(permutation[d])];
+    } else if (view.op == Op::reverse) {
+      at = view_position(math, view, at, to, to);
+    } else {
+      const auto axis = static_cast<size_t>(view.attrs.integer(AttrKey::axis));
+      for (size_t i = 0; i < step.operand; ++i)
+        at[axis].base = at[axis].base + Index(program.type(view.operands[i]).shape[axis]);
+    }
+  }
+  return at;
 }
 
 }  // namespace stepc::host

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "compiler/schedule/host/boxes.h"
 #include "compiler/schedule/host/templates.h"
 #include "compiler/schedule/host/views.h"
 #include "ir/support/check.h"
@@ -128,14 +129,16 @@ class ColumnBuilder {
 
   void store_results() {
     for (ValueId result : problem_.results) {
-      const Shape& shape = problem_.program.type(result).shape;
-      if (numel(shape) != columns_.outer * columns_.columns) {
-        region_.fail(fmt::format("%{} has {} elements for {} columns", problem_.program.value(result).name,
-                                 numel(shape), columns_.outer * columns_.columns));
-        return;
+      for (const Box& box : boxes_of(problem_.program, problem_.group, result, INT64_MAX, true)) {
+        if (numel(box.extents) != columns_.outer * columns_.columns) {
+          region_.fail(fmt::format("%{} has {} elements for {} columns", problem_.program.value(box.value).name,
+                                   numel(box.extents), columns_.outer * columns_.columns));
+          return;
+        }
+        const Position at = reshape_position(region_.math(), {uniform_index(outer_), column_},
+                                             {columns_.outer, columns_.columns}, box.extents);
+        region_.store(region_.at(box.value, at), result, stored_position(region_.math(), problem_.program, box, at));
       }
-      region_.store(result, reshape_position(region_.math(), {uniform_index(outer_), column_},
-                                             {columns_.outer, columns_.columns}, shape));
     }
   }
 

@@ -32,10 +32,10 @@ struct Nest {
   int64_t tasks() const { return row_tasks * column_tasks; }
 };
 
-std::vector<Nest> make_nests(const Problem& problem) {
+std::vector<Nest> make_nests(const Problem& problem, bool through_views) {
   std::vector<Nest> nests;
   for (ValueId result : problem.results) {
-    for (Box& box : cut_into_boxes(problem.program, problem.group, result, kMinRun)) {
+    for (Box& box : boxes_of(problem.program, problem.group, result, kMinRun, through_views)) {
       const int64_t elements = numel(box.extents);
       if (elements == 0) continue;
       const auto shares = [&](const Nest& nest) {
@@ -55,7 +55,8 @@ void emit_vector(Region& region, const Nest& nest, Index row, const LaneIndex& c
   for (const Box& box : nest.boxes) {
     Position at = reshape_position(region.math(), {uniform_index(row), column}, flat, box.extents);
     for (size_t d = 0; d < at.size(); ++d) at[d].base = at[d].base + Index(box.offset[d]);
-    region.store(box.result, at);
+    const Fragment value = region.at(box.value, at);
+    region.store(value, box.result, stored_position(region.math(), region.program(), box, at));
   }
 }
 
@@ -132,7 +133,7 @@ Result<double> measure(const Problem& problem, const Nest& nest) {
 }
 
 // Columns of one, two, ... innermost dimensions: the cheapest, the most where equal.
-Status choose_columns(const Problem& problem, Nest& nest) {
+Result<double> choose_columns(const Problem& problem, Nest& nest) {
   const int64_t registers = problem.group.nodes.size() <= kLightGroup ? 4 : 2;
   double best = -1;
   std::optional<Error> error;
@@ -157,7 +158,7 @@ Status choose_columns(const Problem& problem, Nest& nest) {
   if (best < 0) return tl::unexpected(*error);
   nest = std::move(chosen);
   split_tasks(nest);
-  return {};
+  return best;
 }
 
 std::string describe(const std::vector<Nest>& nests) {
@@ -169,26 +170,42 @@ std::string describe(const std::vector<Nest>& nests) {
   return text;
 }
 
+struct Plan {
+  std::vector<Nest> nests;
+  double cost = 0;
+  int64_t grid = 0;
+};
+
+Result<Plan> make_plan(const Problem& problem, bool through_views) {
+  Plan plan{make_nests(problem, through_views)};
+  for (Nest& nest : plan.nests) {
+    STEPC_ASSIGN(const double cost, choose_columns(problem, nest));
+    plan.cost += cost;
+    plan.grid += nest.tasks();
+  }
+  return plan;
+}
+
 }  // namespace
 
 Result<Draft> build_pointwise(const Problem& problem) {
-  std::vector<Nest> nests = make_nests(problem);
-  int64_t grid = 0;
-  for (Nest& nest : nests) {
-    STEPC_TRY(choose_columns(problem, nest));
-    grid += nest.tasks();
+  Result<Plan> plan = make_plan(problem, true);
+  if (ends_in_views(problem.program, problem.group, problem.results)) {
+    Result<Plan> direct = make_plan(problem, false);
+    if (direct && (!plan || direct->cost < plan->cost)) plan = std::move(direct);
   }
+  if (!plan) return tl::unexpected(plan.error());
   return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
-    builder.set_grid(Index(grid));
+    builder.set_grid(Index(plan->grid));
     builder.begin_role("main");
     int64_t first = 0;
-    for (const Nest& nest : nests) {
+    for (const Nest& nest : plan->nests) {
       const Index own = min(max(builder.task() - Index(first), Index(0)), Index(nest.tasks() - 1));
       const Index mine = less(Index(first - 1), builder.task()) * less(builder.task(), Index(first + nest.tasks()));
       builder.when(mine, [&] { emit_nest(region, nest, own); });
       first += nest.tasks();
     }
-    return Built{grid, describe(nests)};
+    return Built{plan->grid, describe(plan->nests)};
   });
 }
 

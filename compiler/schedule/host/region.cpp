@@ -271,11 +271,9 @@ Index Region::index_at(ValueId value, const Position& where, Range range) {
   return known_indices_[key] = index;
 }
 
-void Region::store(ValueId result, const Position& where) {
-  const Fragment fragment = at(result, where);
-  if (!access_.store(fragment, result, where)) {
-    fail(fmt::format("%{} would be stored with gaps between lanes", program_.value(result).name));
-  }
+void Region::store(Fragment fragment, ValueId result, const Position& where) {
+  if (!access_.store(fragment, result, where))
+    fail(fmt::format("%{} would be stored at places that depend on data", program_.value(result).name));
 }
 
 }  // namespace stepc::host

@@ -42,8 +42,9 @@ class Region {
   // at(), as a vector whatever the position.
   Fragment wide_at(ValueId value, const Position& where) { return wide(at(value, where)); }
   Fragment wide(Fragment fragment);
-  // Evaluates the result there and stores it.
-  void store(ValueId result, const Position& where);
+  // Stores it as the result's element there; the first form evaluates the result.
+  void store(ValueId result, const Position& where) { store(at(result, where), result, where); }
+  void store(Fragment fragment, ValueId result, const Position& where);
   // The element of a shared buffer of the template's.
   Fragment load_shared(BufferId buffer, const Position& where) { return access_.load_shared(buffer, where); }
   // An i32 value at a uniform position, as an index.

@@ -187,7 +187,8 @@ class RowBuilder {
       Position at =
           reshape_position(region_.math(), {uniform_index(row_), c}, {rows_.rows, sweep.columns}, box.extents);
       for (size_t d = 0; d < at.size(); ++d) at[d].base = at[d].base + Index(box.offset[d]);
-      region_.store(box.result, at);
+      const Fragment value = region_.at(box.value, at);
+      region_.store(value, box.result, stored_position(region_.math(), problem_.program, box, at));
     }
   }
 

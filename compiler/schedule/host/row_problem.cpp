@@ -23,21 +23,24 @@ struct ReductionShape {
   bool together = true;  // the axes are neighbours
 };
 
+// Dimensions of one element do not count.
 ReductionShape shape_of(const Program& program, const Node& node) {
   const Shape& shape = program.type(node.operands[0]).shape;
   const std::vector<int64_t>& axes = node.attrs.integers(AttrKey::axes);
   ReductionShape result;
+  bool begun = false;
+  bool ended = false;
   for (size_t d = 0; d < shape.size(); ++d) {
-    const auto axis = static_cast<int64_t>(d);
-    if (std::binary_search(axes.begin(), axes.end(), axis)) {
+    if (shape[d] == 1) continue;
+    if (std::binary_search(axes.begin(), axes.end(), static_cast<int64_t>(d))) {
+      result.together = result.together && !ended;
       result.reduced *= shape[d];
-    } else if (axes.empty() || axis < axes.front()) {
-      result.outer *= shape[d];
+      begun = true;
     } else {
-      result.inner *= shape[d];
+      ended = begun;
+      (begun ? result.inner : result.outer) *= shape[d];
     }
   }
-  result.together = axes.empty() || axes.back() - axes.front() + 1 == static_cast<int64_t>(axes.size());
   return result;
 }
 
@@ -149,11 +152,13 @@ class Analysis {
     };
     for (ValueId result : problem_.results) {
       if (contains(rows_.partials, result)) continue;
-      const Shape& shape = program_.type(result).shape;
-      std::vector<Box> boxes = cut_into_boxes(program_, problem_.group, result, kMinRun);
-      const auto by_columns = [&](const Box& box) { return cut_along_columns(box, shape, rows_.rows); };
+      std::vector<Box> boxes = boxes_of(program_, problem_.group, result, kMinRun, true);
+      const auto by_columns = [&](const Box& box) {
+        return cut_along_columns(box, program_.type(box.value).shape, rows_.rows);
+      };
+      // Uncut where the cut would part rows.
       if (!std::all_of(boxes.begin(), boxes.end(), by_columns))
-        boxes = {{result, std::vector<int64_t>(shape.size(), 0), shape, true}};
+        boxes = boxes_of(program_, problem_.group, result, INT64_MAX, true);
       for (const Box& box : boxes) {
         const int64_t elements = numel(box.extents);
         if (elements == 0) continue;
