@@ -125,7 +125,7 @@ ValueId ReverseSweep::complete(ValueId id) {
   at.complete = true;
   if (at.contributions.empty()) return ValueId::none;
   builder_.set_name_hint("d_" + builder_.program().value(id).name);
-  ValueId sum = join_slices(builder_, at.contributions);
+  ValueId sum = join_slices(builder_, at.contributions, cotangent_dtype(id));
   if (sum == ValueId::none) sum = added(at.contributions);
   at.cotangent = builder_.cast(sum, cotangent_dtype(id));
   return at.cotangent;

@@ -79,9 +79,9 @@ Gradients grad_gather_rows(const GradInput& in);
 Gradients grad_attention(const GradInput& in);
 
 // A value taken apart by slices that cover it (gate and up; q, k and v) gets the gradients of its parts side by
-// side, instead of the sum of as many padded ones: the concat of what is padded, or none where the
-// contributions are not of that kind. The pads are left to dce.
-ValueId join_slices(GraphBuilder& builder, std::vector<ValueId> padded);
+// side, instead of the sum of as many padded ones: the concat of what is padded, each part first cast to
+// `dtype`; none where the contributions are not of that kind. The pads are left to dce.
+ValueId join_slices(GraphBuilder& builder, std::vector<ValueId> padded, Dtype dtype);
 
 // The axes of a tensor of this rank that are not among `axes` (ascending).
 std::vector<int64_t> other_axes(size_t rank, const std::vector<int64_t>& axes);

@@ -22,7 +22,7 @@ std::optional<size_t> cut_axis(const Shape& whole, const Shape& part) {
 
 }  // namespace
 
-ValueId join_slices(GraphBuilder& builder, std::vector<ValueId> padded) {
+ValueId join_slices(GraphBuilder& builder, std::vector<ValueId> padded, Dtype dtype) {
   if (padded.size() < 2 || padded.size() > kMaxParts) return ValueId::none;
   const Program& program = builder.program();
   const auto part = [&](ValueId id) { return program.producer(id).operands[0]; };
@@ -46,6 +46,7 @@ ValueId join_slices(GraphBuilder& builder, std::vector<ValueId> padded) {
     parts.push_back(part(id));
   }
   if (reached[*axis] != whole[*axis]) return ValueId::none;
+  for (ValueId& id : parts) id = builder.cast(id, dtype);
   return builder.emit1(Op::concat, parts, {{AttrKey::axis, static_cast<int64_t>(*axis)}});
 }
 
