@@ -20,7 +20,8 @@ struct Step {
   int kernel = -1;
 };
 
-// Leaves, kernels, aliases and effects, each after what it reads, else in the order of their first nodes.
+// Inputs, params and states; then kernels, aliases and effects, each after what it reads, else in the order of their
+// first nodes.
 std::vector<Step> ordered_steps(const FuseGraph& graph, const std::vector<FusedKernel>& kernels) {
   const Program& program = graph.program();
   std::vector<Step> steps;
@@ -29,7 +30,11 @@ std::vector<Step> ordered_steps(const FuseGraph& graph, const std::vector<FusedK
     const auto id = static_cast<NodeId>(n);
     if (graph.role(id) == Role::outside || graph.role(id) == Role::alias) steps.push_back({{id}, -1});
   }
-  std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.nodes[0] < b.nodes[0]; });
+  const auto place = [&](const Step& step) {
+    return std::pair(op_info(program.node(step.nodes[0]).op).family != OpFamily::leaf || step.kernel >= 0,
+                     step.nodes[0]);
+  };
+  std::sort(steps.begin(), steps.end(), [&](const Step& a, const Step& b) { return place(a) < place(b); });
   std::vector<size_t> step_of(program.nodes.size(), 0);
   for (size_t s = 0; s < steps.size(); ++s)
     for (NodeId id : steps[s].nodes) step_of[index_of(id)] = s;

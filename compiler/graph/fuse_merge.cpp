@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <queue>
 #include <set>
+#include <tuple>
 
 #include "ir/support/check.h"
 
@@ -24,6 +26,7 @@ struct Kernel {
   double bytes = 0;  // to and from memory
   double cost = 0;
   bool alive = true;
+  int version = 0;  // counts the merges
 };
 
 double cost_of(const RegionFacts& facts) {
@@ -62,13 +65,10 @@ class Merger {
 
   std::vector<FusedKernel> run() {
     start();
-    bool changed = true;
-    while (changed) {
-      changed = false;
-      for (Template anchor : {Template::matmul, Template::row, Template::pointwise})
-        changed |= merge_along_edges(anchor);
-      changed |= merge_siblings();
-    }
+    do {
+      for (int k = 0; k < static_cast<int>(kernels_.size()); ++k) push_neighbours(k);
+      merge_along_edges();
+    } while (merge_siblings());
     std::vector<FusedKernel> fused;
     for (Kernel& kernel : kernels_)
       if (kernel.alive) fused.push_back(std::move(kernel.fused));
@@ -94,7 +94,7 @@ class Merger {
       for (ValueId result : program_.node(id).results)
         if (is_read_outside(result, id, a, b)) region.results.push_back(result);
     STEPC_ASSIGN(const RegionFacts facts, analyse(program_, region));
-    return Kernel{std::move(fused), region.results, facts.read_bytes + facts.written_bytes, cost_of(facts), true};
+    return Kernel{std::move(fused), region.results, facts.read_bytes + facts.written_bytes, cost_of(facts)};
   }
 
   bool is_read_outside(ValueId value, NodeId maker, int a, int b) const {
@@ -150,45 +150,62 @@ class Merger {
     return operands.size() + results;
   }
 
-  // Merges `b` into `a` if that is allowed and pays.
-  bool try_merge(int a, int b, Template schedule) {
-    Kernel& into = kernels_[static_cast<size_t>(a)];
-    Kernel& from = kernels_[static_cast<size_t>(b)];
+  // The kernel of `a` and `b`, if there may be one and it pays; circles are not looked for.
+  std::optional<Kernel> merged(int a, int b, Template schedule) const {
+    const Kernel& into = kernels_[static_cast<size_t>(a)];
+    const Kernel& from = kernels_[static_cast<size_t>(b)];
     FusedKernel fused{schedule, into.fused.nodes};
     fused.nodes.insert(fused.nodes.end(), from.fused.nodes.begin(), from.fused.nodes.end());
     std::sort(fused.nodes.begin(), fused.nodes.end());
-    Result<Kernel> merged = assemble(std::move(fused), a, b);
-    if (!merged || merged->cost >= into.cost + from.cost) return false;
-    if (buffers(merged->fused, merged->results.size()) > kMaxBuffers) return false;
+    Result<Kernel> both = assemble(std::move(fused), a, b);
+    if (!both || both->cost >= into.cost + from.cost) return std::nullopt;
+    if (buffers(both->fused, both->results.size()) > kMaxBuffers) return std::nullopt;
+    return std::move(*both);
+  }
+
+  // Merges `b` into `a`, unless that made a circle.
+  bool merge(int a, int b, Kernel both) {
     if (reaches_around(a, b) || reaches_around(b, a)) return false;
-    into = std::move(*merged);
-    from = {};
-    from.alive = false;
-    for (NodeId id : into.fused.nodes) kernel_of_[index_of(id)] = a;
+    both.version = kernels_[static_cast<size_t>(a)].version + 1;
+    kernels_[static_cast<size_t>(a)] = std::move(both);
+    kernels_[static_cast<size_t>(b)] = {};
+    kernels_[static_cast<size_t>(b)].alive = false;
+    for (NodeId id : kernels_[static_cast<size_t>(a)].fused.nodes) kernel_of_[index_of(id)] = a;
     return true;
   }
 
   Template schedule_of(int k) const { return kernels_[static_cast<size_t>(k)].fused.schedule; }
   bool alive(int k) const { return kernels_[static_cast<size_t>(k)].alive; }
+  int version(int k) const { return kernels_[static_cast<size_t>(k)].version; }
+  double cost(int k) const { return kernels_[static_cast<size_t>(k)].cost; }
 
-  // Lets every kernel of the template take up its neighbours, in the program's order.
-  bool merge_along_edges(Template anchor) {
-    bool changed = false;
-    for (int k = 0; k < static_cast<int>(kernels_.size()); ++k)
-      while (alive(k) && schedule_of(k) == anchor && merge_neighbour(k)) changed = true;
-    return changed;
+  void push(int producer, int consumer) {
+    const auto schedule = merged_template(schedule_of(producer), schedule_of(consumer));
+    if (!schedule) return;
+    const auto both = merged(producer, consumer, *schedule);
+    if (!both) return;
+    const double gain = cost(producer) + cost(consumer) - both->cost;
+    candidates_.push({gain, -producer, -consumer, version(producer), version(consumer), *schedule});
   }
 
-  bool merge_neighbour(int k) {
-    for (int consumer : consumers(k)) {
-      const auto schedule = merged_template(schedule_of(k), schedule_of(consumer));
-      if (schedule && try_merge(k, consumer, *schedule)) return true;
+  void push_neighbours(int k) {
+    if (!alive(k)) return;
+    for (int consumer : consumers(k)) push(k, consumer);
+    for (int producer : producers(k)) push(producer, k);
+  }
+
+  // The pair that saves most first: what a product's epilogue saves is then weighed against what the same op saves
+  // elsewhere.
+  void merge_along_edges() {
+    while (!candidates_.empty()) {
+      const auto [gain, a_negative, b_negative, a_version, b_version, schedule] = candidates_.top();
+      candidates_.pop();
+      const int a = -a_negative;
+      const int b = -b_negative;
+      if (!alive(a) || !alive(b) || version(a) != a_version || version(b) != b_version) continue;
+      auto both = merged(a, b, schedule);
+      if (both && merge(a, b, std::move(*both))) push_neighbours(a);
     }
-    for (int producer : producers(k)) {
-      const auto schedule = merged_template(schedule_of(producer), schedule_of(k));
-      if (schedule && try_merge(k, producer, *schedule)) return true;
-    }
-    return false;
   }
 
   Phase phase_of(int k) const { return program_.node(kernels_[static_cast<size_t>(k)].fused.nodes.back()).phase; }
@@ -219,7 +236,9 @@ class Merger {
         if (a >= b || !worth_sharing(value, a, b)) continue;
         const auto schedule = merged_template(schedule_of(a), schedule_of(b));
         const bool sums = schedule == Template::column_sum || schedule == Template::matmul;
-        if (schedule && !sums && try_merge(a, b, *schedule)) return true;
+        if (!schedule || sums) continue;
+        auto both = merged(a, b, *schedule);
+        if (both && merge(a, b, std::move(*both))) return true;
       }
     return false;
   }
@@ -228,6 +247,8 @@ class Merger {
   const Program& program_;
   std::vector<Kernel> kernels_;
   std::vector<int> kernel_of_;  // of a node; -1: in none
+  // Pairs that may merge, the best last: gain, then the earliest kernels; with the versions that were looked at.
+  std::priority_queue<std::tuple<double, int, int, int, int, Template>> candidates_;
 };
 
 }  // namespace

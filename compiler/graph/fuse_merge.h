@@ -15,8 +15,8 @@ struct FusedKernel {
 
 // Starts with one kernel a node and merges two where the contract of the merged template holds (`analyse` is asked),
 // no circle of kernels arises, and the merged kernel costs less than the two: bytes to and from memory, arithmetic
-// as bytes, and a fixed price a kernel. First what a product's epilogue can take, then rows with what is
-// around them, then pointwise chains, then kernels that only share operands; round after round until nothing changes.
+// as bytes, and a fixed price a kernel. Of the pairs of which one reads the other's result the one that saves most
+// comes first; then kernels that only share operands; again until nothing changes.
 std::vector<FusedKernel> merge_kernels(const FuseGraph& graph);
 
 }  // namespace stepc

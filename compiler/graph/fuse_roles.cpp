@@ -5,7 +5,7 @@
 #include <set>
 
 #include "compiler/graph/fuse_prepare.h"
-#include "compiler/graph/region.h"
+#include "compiler/graph/region_walk.h"
 
 namespace stepc {
 namespace {
@@ -53,7 +53,10 @@ class RoleFinder {
       if (!live) continue;
       for (size_t i = 0; i < node(n).operands.size(); ++i) {
         users_[index_of(node(n).operands[i])].push_back(static_cast<NodeId>(n));
-        if (reads_memory(node(n), i)) from_memory_[index_of(memory_base(program_, node(n), i))] = true;
+        const ValueId base = memory_base(program_, node(n), i);
+        // A gather reads anywhere: of what a product or the like makes it can only take the whole.
+        const bool gathers = node(n).op == Op::gather_rows && i == 0 && is_anchor(program_, program_.producer(base));
+        if (reads_memory(node(n), i) || gathers) from_memory_[index_of(base)] = true;
       }
     }
   }
@@ -135,15 +138,15 @@ class RoleFinder {
     const auto k = static_cast<double>(readers.size());
     if (k < 2 || recipe.sources.size() > kMaxSources) return false;
     double source_bytes = 0;
-    for (const auto& [source, count] : recipe.sources) {
-      const double read = count * static_cast<double>(dtype_bytes(program_.type(source).dtype));
-      if (read > kNegligible * bytes(result) && !needed_elsewhere(source, recipe)) return false;
-      source_bytes += read;
-    }
-    const bool crosses = std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
+    bool must_not_grow = std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
       return program_.node(reader).phase != program_.node(id).phase;
     });
-    if (crosses && source_bytes > kSlack * bytes(result)) return false;
+    for (const auto& [source, count] : recipe.sources) {
+      const double read = count * static_cast<double>(dtype_bytes(program_.type(source).dtype));
+      must_not_grow |= read > kNegligible * bytes(result) && !needed_elsewhere(source, recipe);
+      source_bytes += read;
+    }
+    if (must_not_grow && source_bytes > kSlack * bytes(result)) return false;
     const double again = recipe.work * elements(result) * (evaluations(result) - 1);
     return again + source_bytes * (k - 1) <= kSlack * k * bytes(result);
   }
@@ -164,8 +167,10 @@ class RoleFinder {
   }
 
   bool needed_elsewhere(ValueId source, const Recipe& recipe) const {
-    const Op op = program_.producer(source).op;
-    if (op == Op::input || op == Op::param || op == Op::state || from_memory_[index_of(source)]) return true;
+    const Node& made = program_.producer(source);
+    const bool in_memory = made.op == Op::input || made.op == Op::param || made.op == Op::state ||
+                           op_info(made.op).family == OpFamily::structured || made.op == Op::scatter_add_rows;
+    if (in_memory || from_memory_[index_of(source)]) return true;
     const std::set<NodeId> readers = readers_of(source);
     return std::any_of(readers.begin(), readers.end(), [&](NodeId reader) { return !recipe.nodes.contains(reader); });
   }

@@ -22,8 +22,9 @@ enum class Role : uint8_t {
 //   work * (evaluations - 1) + source_bytes * (k - 1) <= result_bytes * k
 //
 // `evaluations` counts how often an element is evaluated in all: a broadcast multiplies it, so a table of
-// sines that every row of a batch reads is made once. A source that would itself have been needed nowhere else, and
-// one phase reading more bytes of another's than the result has, forbid it.
+// sines that every row of a batch reads is made once. Where a source would itself have been needed nowhere else, or
+// another phase reads the result (and the sources would have to live until then), source_bytes must not exceed
+// result_bytes.
 // Requires prepare_fusion.
 std::vector<Role> fusion_roles(const Program& program);
 

@@ -137,12 +137,24 @@ std::string route_problem(const Program& program, const Node& node) {
                      node.attrs.integer(AttrKey::top), node.attrs.integer(AttrKey::capacity));
 }
 
+// Of the group's reductions the one that consumes most: short ones beside it are mere arithmetic.
+const Node* longest_reduction(const Program& program, const Group& group) {
+  const Node* longest = nullptr;
+  for (NodeId id : group.nodes) {
+    const Node& node = program.node(id);
+    if (!is_reduction(node)) continue;
+    if (!longest || kept_and_reduced(program, node).second > kept_and_reduced(program, *longest).second)
+      longest = &node;
+  }
+  return longest;
+}
+
 // The node that gives a template its sizes; null for pointwise, which needs none.
 const Node* anchor(const Program& program, const Group& group) {
   switch (group.schedule) {
     case Template::pointwise: return nullptr;
     case Template::row:
-    case Template::column_sum: return find_node(program, group, is_reduction);
+    case Template::column_sum: return longest_reduction(program, group);
     case Template::matmul: return find_node(program, group, is_op<Op::matmul>);
     case Template::scatter: return find_node(program, group, is_op<Op::scatter_add_rows>);
     case Template::attention: return find_node(program, group, is_op<Op::attention>);
