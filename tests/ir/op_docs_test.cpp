@@ -1,0 +1,20 @@
+#include "ir/graph/op_docs.h"
+
+#include <doctest/doctest.h>
+
+#include "ir/support/file.h"
+#include "tests/support/golden.h"
+
+namespace stepc {
+namespace {
+
+TEST_CASE("docs/ops.md is what the op table says") {
+  const std::string path = STEPC_SOURCE_DIR "/docs/ops.md";
+  if (test::updates_golden()) REQUIRE(write_file_atomic(path, op_table_markdown()).has_value());
+  const Result<std::string> file = read_file(path);
+  REQUIRE_MESSAGE(file.has_value(), file.error().text());
+  CHECK_MESSAGE(*file == op_table_markdown(), "docs/ops.md is stale: STEPC_UPDATE=1 rewrites it");
+}
+
+}  // namespace
+}  // namespace stepc
