@@ -67,11 +67,11 @@ TEST_CASE("the same seed gives the same graph, another seed another") {
 }
 
 std::string damaged(std::string text, Random& random) {
-  constexpr std::string_view kBytes = std::string_view("%@{}[](),:=-!\"\\/.0129aefinx \n\0\xff", 33);
+  constexpr char kBytes[] = "%@{}[](),:=-!\"\\/.0129aefinx \n\0\xff";
   for (int64_t edits = 1 + random.below(4); edits > 0 && !text.empty(); --edits) {
     const auto at = static_cast<size_t>(random.below(static_cast<int64_t>(text.size())));
     const auto length = static_cast<size_t>(random.below(8));
-    const char byte = kBytes[static_cast<size_t>(random.below(static_cast<int64_t>(kBytes.size())))];
+    const char byte = kBytes[static_cast<size_t>(random.below(sizeof(kBytes)))];
     switch (random.below(5)) {
       case 0: text[at] = static_cast<char>(random.below(256)); break;
       case 1: text.insert(at, 1, byte); break;
