@@ -5,6 +5,7 @@
 
 #include "compiler/plan/assign.h"
 #include "compiler/plan/liveness.h"
+#include "compiler/plan/order.h"
 #include "compiler/plan/pack.h"
 #include "ir/graph/fused.h"
 #include "ir/graph/print.h"
@@ -21,20 +22,18 @@ class Planner {
           const PlanOptions& options)
       : program_(program), layout_(layout), launches_(launches), options_(options) {}
 
-  Result<Plan> run() {
-    const auto order = unit_order(program_);
-    STEPC_CHECK(order.has_value(), "program @{}: groups in a circle", program_.name);
+  Result<Plan> run(const std::vector<Unit>& order) {
     STEPC_CHECK(launches_.size() == program_.groups.size(), "{} launches for {} groups", launches_.size(),
                 program_.groups.size());
     plan_.program = program_.name;
     plan_.alignment_bytes = options_.alignment_bytes;
     roots_ = root_values(program_);
     buffer_of_value_.assign(program_.values.size(), -1);
-    in_place_ = in_place_assigns(program_, *order);
+    in_place_ = in_place_assigns(program_, order);
     STEPC_TRY(place_leaves());
     STEPC_TRY(place_assigned());
     STEPC_TRY(place_outputs());
-    for (const Unit& unit : *order) STEPC_TRY(add_unit(unit));
+    for (const Unit& unit : order) STEPC_TRY(add_unit(unit));
     for (PlanStep& step : last_steps_) plan_.steps.push_back(std::move(step));
     mark_live_steps(plan_);
     STEPC_TRY(layout_io());
@@ -318,7 +317,14 @@ Result<ModuleLayout> layout_persistents(const Module& module, const PlanOptions&
 
 Result<Plan> plan_program(const Program& program, const ModuleLayout& layout, const std::vector<GroupLaunch>& launches,
                           const PlanOptions& options) {
-  return Planner(program, layout, launches, options).run();
+  const auto own_order = unit_order(program);
+  STEPC_CHECK(own_order.has_value(), "program @{}: groups in a circle", program.name);
+  STEPC_ASSIGN(Plan plan, Planner(program, layout, launches, options).run(*own_order));
+  plan.packing += ", the program's order";
+  if (!options.reorder) return plan;
+  STEPC_ASSIGN(Plan reordered, Planner(program, layout, launches, options).run(memory_order(program)));
+  reordered.packing += ", order for memory";
+  return reordered.activations_bytes < plan.activations_bytes ? std::move(reordered) : std::move(plan);
 }
 
 }  // namespace stepc

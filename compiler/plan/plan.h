@@ -27,6 +27,7 @@ struct GroupLaunch {
 
 struct PlanOptions {
   int64_t alignment_bytes = 64;
+  bool reorder = true;  // take memory_order (order.h) where it needs less than the program's own order
 };
 
 // For planning before kernels exist: operands and results from the groups, no workspace.

@@ -40,7 +40,7 @@ TEST_CASE("the report states peak by arena, the bound and the largest buffers") 
         "  activations    54.8 KiB             56064 bytes\n"
         "  io             54.7 KiB             56032 bytes\n"
         "  peak            113 KiB            116096 bytes\n"
-        "  activations: 54.8 KiB packed largest first, 1.000 x the lower bound of 56064 bytes\n"
+        "  activations: 54.8 KiB packed largest first, the program's order, 1.000 x the lower bound of 56064 bytes\n"
         "largest buffers\n"
         "    27.3 KiB  x: f32[7, 1000]  (io)\n"
         "    27.3 KiB  v2: f32[7, 1000]  (io)\n"

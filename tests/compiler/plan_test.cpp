@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
 #include "compiler/plan/assign.h"
+#include "compiler/plan/order.h"
 #include "ir/graph/builder.h"
 #include "ir/graph/fused.h"
 #include "ir/graph/print.h"
@@ -269,6 +271,58 @@ void random_program(std::mt19937& random, Module& module) {
   }
 }
 
+// Every unit once, after all that it reads, and no fewer assignments in place.
+void check_order(const Program& program, const std::vector<Unit>& order) {
+  std::vector<bool> done(program.nodes.size(), false);
+  for (const Unit& unit : order) {
+    const std::vector<NodeId> nodes =
+        unit.group >= 0 ? program.groups[static_cast<size_t>(unit.group)].nodes : std::vector<NodeId>{unit.node};
+    for (NodeId id : nodes) {
+      REQUIRE(!done[index_of(id)]);
+      for (ValueId operand : program.node(id).operands) REQUIRE(done[index_of(program.value(operand).producer)]);
+      done[index_of(id)] = true;
+    }
+  }
+  REQUIRE(std::count(done.begin(), done.end(), false) == 0);
+  const std::vector<bool> before = in_place_assigns(program, *unit_order(program));
+  const std::vector<bool> after = in_place_assigns(program, order);
+  REQUIRE(std::count(after.begin(), after.end(), true) >= std::count(before.begin(), before.end(), true));
+}
+
+TEST_CASE("an update runs as soon as its gradient is there, if that needs less memory") {
+  Module module{"m", {}, {}};
+  for (const char* name : {"w0", "w1", "w2"}) module.persistents.push_back({name, f32({64}), true, Arena::weights});
+  GraphBuilder b(module, "step");
+  ValueId d = b.input("d", f32({64}));
+  std::vector<ValueId> gradients;
+  for (int layer = 0; layer < 3; ++layer) {
+    b.set_name_hint(fmt::format("dw{}", layer));
+    gradients.push_back(b.unary(Op::neg, d));
+    b.set_name_hint(fmt::format("dx{}", layer));
+    d = b.add(d, b.persistent(fmt::format("w{}", layer)));
+  }
+  for (int layer = 0; layer < 3; ++layer) {
+    const std::string name = fmt::format("w{}", layer);
+    b.set_name_hint("new_" + name);
+    b.assign(name, b.add(b.persistent(name), gradients[static_cast<size_t>(layer)]));
+  }
+  b.output("dx", d);
+  group_all(b.program(), false);
+  const Plan plan = plan_of(module, b.program());
+  CHECK(plan.packing.ends_with("order for memory"));
+  CHECK(plan.activations_bytes == 3 * 256);
+  CHECK(steps_text(plan) ==
+        "k0: d -> dw0\n"
+        "k1: d @w0 -> dx0\n"
+        "k6: @w0 dw0 -> new_w0=@w0\n"
+        "k2: dx0 -> dw1\n"
+        "k3: dx0 @w1 -> dx1\n"
+        "k7: @w1 dw1 -> new_w1=@w1\n"
+        "k4: dx1 -> dw2\n"
+        "k5: dx1 @w2 -> dx2\n"
+        "k8: @w2 dw2 -> new_w2=@w2\n");
+}
+
 TEST_CASE("plans of random programs read and commit what the graph says") {
   std::mt19937 random(11);
   int in_place = 0, copied = 0;
@@ -279,6 +333,11 @@ TEST_CASE("plans of random programs read and commit what the graph says") {
     if (!unit_order(program)) continue;  // groups in a circle: no fused program
     const Plan plan = plan_of(module, program);
     Tracker(program, plan).run();
+    const ModuleLayout layout = layout_persistents(module).value();
+    const Plan own = plan_program(program, layout, unscheduled_launches(program), {.reorder = false}).value();
+    Tracker(program, own).run();
+    CHECK(plan.activations_bytes <= own.activations_bytes);
+    check_order(program, memory_order(program));
     CHECK(plan.activations_bytes >= plan.lower_bound_bytes);
     for (const PlanBuffer& b : plan.buffers) in_place += b.alias_of >= 0 && b.arena == PlanArena::optimizer;
     for (const PlanStep& step : plan.steps) copied += step.name.starts_with("assign");
