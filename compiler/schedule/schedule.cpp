@@ -32,10 +32,8 @@ Result<host::Draft> build(const host::Problem& problem) {
     case Template::scatter: return host::build_scatter(problem);
     case Template::route: return host::build_route(problem);
     case Template::matmul: return host::build_matmul(problem);
-    case Template::attention:
-    case Template::attention_grad:
-      return user_error("kernel @{}: the host has no {} template", problem.group.name,
-                        template_name(problem.group.schedule));
+    case Template::attention: return host::build_attention(problem);
+    case Template::attention_grad: return host::build_attention_grad(problem);
   }
   STEPC_UNREACHABLE("template {}", static_cast<int>(problem.group.schedule));
 }

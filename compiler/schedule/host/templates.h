@@ -43,6 +43,8 @@ Result<Draft> build_column_sum(const Problem& problem);
 Result<Draft> build_scatter(const Problem& problem);
 Result<Draft> build_route(const Problem& problem);
 Result<Draft> build_matmul(const Problem& problem);
+Result<Draft> build_attention(const Problem& problem);
+Result<Draft> build_attention_grad(const Problem& problem);
 
 // f32 lanes of one register.
 inline int64_t native_lanes(const HostTarget& target) { return target.vector_bytes / 4; }
