@@ -40,6 +40,18 @@ llvm::Value* power_of_two(HostContext& context, llvm::Value* n, llvm::Type* f32)
   return builder.CreateBitCast(builder.CreateShl(biased, 23), f32);
 }
 
+// An integral number below 2^22 in size (double: 2^51) as an integer: the low bits of a sum whose last place is 1.
+// LLVM does conversions that saturate lane by lane, others are undefined for NaN. What is too large gives
+// any number.
+llvm::Value* to_integer(HostContext& context, llvm::Value* x) {
+  auto& builder = context.builder;
+  const bool wide = x->getType()->getScalarType()->isDoubleTy();
+  llvm::Value* shift = llvm::ConstantFP::get(x->getType(), wide ? 0x1.8p52 : 0x1.8p23);
+  llvm::Type* integer = same_lanes(x->getType(), wide ? builder.getInt64Ty() : builder.getInt32Ty());
+  llvm::Value* bits = builder.CreateBitCast(builder.CreateFAdd(x, shift), integer);
+  return builder.CreateSub(bits, builder.CreateBitCast(shift, integer));
+}
+
 llvm::Value* to_double(HostContext& context, llvm::Value* x) {
   return context.builder.CreateFPExt(x, same_lanes(x->getType(), context.builder.getDoubleTy()));
 }
@@ -58,7 +70,7 @@ llvm::Value* emit_sine(HostContext& context, llvm::Value* x, int64_t quadrant_of
   llvm::Value* cosine =
       d.polynomial(r2, {1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1.0});
   llvm::Type* i64 = same_lanes(wide->getType(), builder.getInt64Ty());
-  llvm::Value* quadrant = builder.CreateIntrinsic(llvm::Intrinsic::fptosi_sat, {i64, wide->getType()}, {k});
+  llvm::Value* quadrant = to_integer(context, k);
   quadrant = builder.CreateAdd(quadrant, llvm::ConstantInt::get(i64, static_cast<uint64_t>(quadrant_offset)));
   const auto bit = [&](uint64_t mask) {
     return builder.CreateICmpNE(builder.CreateAnd(quadrant, llvm::ConstantInt::get(i64, mask)),
@@ -100,7 +112,7 @@ llvm::Value* exp_of_double(HostContext& context, llvm::Value* x) {
   llvm::Value* r = d.fma(n, d.c(-std::numbers::ln2), clamped);
   llvm::Value* value = d.polynomial(r, {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
                                         1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0});
-  llvm::Value* whole = builder.CreateIntrinsic(llvm::Intrinsic::fptosi_sat, {i64, x->getType()}, {n});
+  llvm::Value* whole = to_integer(context, n);
   llvm::Value* power = builder.CreateShl(builder.CreateAdd(whole, llvm::ConstantInt::get(i64, 1023)), 52);
   return builder.CreateFMul(value, builder.CreateBitCast(power, x->getType()));
 }
@@ -111,7 +123,6 @@ llvm::Value* exp_of_double(HostContext& context, llvm::Value* x) {
 llvm::Value* emit_exp(HostContext& context, llvm::Value* x) {
   auto& builder = context.builder;
   const Lanes f{context, x->getType()};
-  llvm::Type* i32 = same_lanes(x->getType(), builder.getInt32Ty());
   // Below the smallest normal result the answer is 0, above the largest it is infinite.
   llvm::Value* too_low = builder.CreateFCmpOLT(x, f.c(-87.33654022216797));
   llvm::Value* too_high = builder.CreateFCmpOGT(x, f.c(88.72283935546875));
@@ -121,7 +132,7 @@ llvm::Value* emit_exp(HostContext& context, llvm::Value* x) {
   llvm::Value* p = f.polynomial(
       r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
   llvm::Value* value = builder.CreateFAdd(f.fma(p, builder.CreateFMul(r, r), r), f.c(1));
-  llvm::Value* whole = builder.CreateIntrinsic(llvm::Intrinsic::fptosi_sat, {i32, x->getType()}, {n});
+  llvm::Value* whole = to_integer(context, n);
   llvm::Value* half = builder.CreateAShr(whole, 1);
   value = builder.CreateFMul(value, power_of_two(context, half, x->getType()));
   value = builder.CreateFMul(value, power_of_two(context, builder.CreateSub(whole, half), x->getType()));

@@ -29,6 +29,16 @@ llvm::Value* emit_extreme(HostContext& context, bool larger, llvm::Value* a, llv
   return builder.CreateSelect(builder.CreateOr(wins, builder.CreateFCmpUNO(a, a)), a, b);
 }
 
+// Toward zero, NaN to 0. LLVM's own saturating conversion works lane by lane.
+llvm::Value* saturate_to_i32(HostContext& context, llvm::Value* x, llvm::Type* i32) {
+  auto& builder = context.builder;
+  llvm::Value* number = builder.CreateSelect(builder.CreateFCmpUNO(x, x), real(x, 0), x);
+  llvm::Value* too_high = builder.CreateFCmpOGE(number, real(x, 0x1p31));
+  llvm::Value* above = builder.CreateSelect(builder.CreateFCmpOLT(number, real(x, -0x1p31)), real(x, -0x1p31), number);
+  llvm::Value* inside = builder.CreateSelect(too_high, real(x, 0), above);
+  return builder.CreateSelect(too_high, llvm::ConstantInt::get(i32, INT32_MAX), builder.CreateFPToSI(inside, i32));
+}
+
 llvm::Value* emit_cast(HostContext& context, llvm::Value* x, Dtype from, Dtype to) {
   auto& builder = context.builder;
   llvm::Type* f32 = with_lanes_of(x, builder.getFloatTy());
@@ -37,8 +47,7 @@ llvm::Value* emit_cast(HostContext& context, llvm::Value* x, Dtype from, Dtype t
   if (from == Dtype::f32 && to == Dtype::bf16) return round_to_bf16(context, x);
   if (from == Dtype::bf16 && to == Dtype::f32) return widen_bf16(context, x);
   if (from == Dtype::i32 && to == Dtype::f32) return builder.CreateSIToFP(x, f32);
-  if (from == Dtype::f32 && to == Dtype::i32)
-    return builder.CreateIntrinsic(llvm::Intrinsic::fptosi_sat, {i32, x->getType()}, {x});
+  if (from == Dtype::f32 && to == Dtype::i32) return saturate_to_i32(context, x, i32);
   if (from == Dtype::pred && to == Dtype::f32) return builder.CreateUIToFP(x, f32);
   if (from == Dtype::pred && to == Dtype::i32) return builder.CreateZExt(x, i32);
   STEPC_UNREACHABLE("cast {} -> {}", dtype_name(from), dtype_name(to));
