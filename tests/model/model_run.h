@@ -43,7 +43,8 @@ inline Tensor random_ids(std::mt19937& random, const Config& config, int64_t bat
 class ModelRun {
  public:
   ModelRun(const Config& config, const Differentiate& differentiate)
-      : config_(config), module_(build_module(config, differentiate)) {
+      : ModelRun(config, build_module(config, differentiate)) {}
+  ModelRun(const Config& config, Module module) : config_(config), module_(std::move(module)) {
     for (const Persistent& persistent : module_.persistents)
       tensors_[persistent.name] = {persistent.type,
                                    std::vector<double>(static_cast<size_t>(numel(persistent.type.shape)), -1.0)};

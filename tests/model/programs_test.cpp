@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "compiler/pipeline.h"
 #include "ir/graph/verify.h"
 #include "model/parameters.h"
 #include "tests/model/model_run.h"
@@ -144,6 +145,31 @@ TEST_CASE("a loss that is not finite changes nothing") {
     for (size_t i = 0; i < after.size(); ++i)
       CHECK((after[i] == tensor.data[i] || (std::isnan(after[i]) && std::isnan(tensor.data[i]))));
   }
+}
+
+double largest_difference(const TensorMap& a, const TensorMap& b) {
+  double largest = 0;
+  for (const auto& [name, tensor] : a)
+    for (size_t i = 0; i < tensor.data.size(); ++i)
+      largest = std::max(largest, std::abs(tensor.data[i] - b.at(name).data[i]));
+  return largest;
+}
+
+TEST_CASE("the passes keep what the model's programs compute") {
+  Config config = small_config();
+  config.train.clip = 0.5;
+  Module optimized = build_module(config, differentiate);
+  const Status passed = run_passes(optimized);
+  REQUIRE_MESSAGE(passed.has_value(), passed.error().text());
+  ModelRun plain(config, differentiate), passes(config, optimized);
+  CHECK(largest_difference(plain.tensors(), passes.tensors()) == 0);
+  std::mt19937 random(6);
+  const TensorMap ids{{"tokens", test::random_ids(random, config, 3)},
+                      {"targets", test::random_ids(random, config, 3)}};
+  const TensorMap one = plain.run("step", plain.with_scalars("step", ids, 0));
+  const TensorMap other = passes.run("step", passes.with_scalars("step", ids, 0));
+  CHECK(largest_difference(one, other) < 1e-6);
+  CHECK(largest_difference(plain.tensors(), passes.tensors()) < 1e-6);
 }
 
 TEST_CASE("kept share") {

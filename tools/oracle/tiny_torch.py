@@ -6,7 +6,9 @@
 
 `oracle` reads parameters and `tokens`, `targets` i32[S, B, T]; takes S optimizer steps and writes, for step s, the
 losses, `s.grad.NAME`, `s.param.NAME`, `s.m.NAME`, `s.v.NAME` and the routing `s.expert.L`, `s.slot.L`, `s.count.L`.
-`bench` is the opponent in speed: for each line "round [FORM]" on stdin it prints one JSON line of tokens per second.
+`bench` is the opponent in speed. It prints one JSON line when it is ready, then one for each line that it reads:
+"round [FORM...]" answers tokens per second of a training step by form (fp32, bf16), "product SIZE [FORM...]" GFLOP/s
+of a square product; anything else ends it. So another program can take turns with it.
 `train` trains on the bytes of a file and reports the held-out loss: the study from which a preset's numbers come.
 """
 
@@ -42,29 +44,60 @@ def run_oracle(config, args):
     safetensors_file.write(args.output, written)
 
 
+def median_seconds(run, count):
+    seconds = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - begin)
+    return sorted(seconds)[count // 2]
+
+
+class Opponent:
+    """What `bench` measures: training steps in tokens per second, square products in GFLOP/s."""
+
+    forms = {"fp32": (Fp32, torch.float32), "bf16": (Bf16, torch.bfloat16)}
+
+    def __init__(self, config, steps_per_round):
+        self.config, self.count, self.trainers = config, steps_per_round, {}
+        generator = torch.Generator().manual_seed(1)
+        ids = torch.randint(config.vocab, (config.batch, config.seq + 1), generator=generator)
+        self.tokens, self.targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+    def round(self, form):
+        if form not in self.trainers:  # the first steps choose oneDNN kernels and fill allocators
+            policy = self.forms[form][0]()
+            self.trainers[form] = Trainer(self.config, policy, random_parameters(self.config, self.config.seed))
+            median_seconds(lambda: self.trainers[form].step(self.tokens, self.targets), 2)
+        step = lambda: self.trainers[form].step(self.tokens, self.targets)
+        return self.tokens.numel() / median_seconds(step, self.count)
+
+    def product(self, form, size):
+        a, b = (torch.rand(size, size).to(self.forms[form][1]) for _ in range(2))
+        torch.matmul(a, b)
+        return 2e-9 * size**3 / median_seconds(lambda: torch.matmul(a, b), self.count)
+
+
 def run_bench(config, args):
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(config.vocab, (config.batch, config.seq + 1), generator=generator)
-    tokens, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
-    start = random_parameters(config, config.seed)
-    trainers = {"fp32": Trainer(config, Fp32(), start), "bf16": Trainer(config, Bf16(), start)}
-
-    def tokens_per_second(form):
-        seconds = []
-        for _ in range(args.steps_per_round):
-            begin = time.perf_counter()
-            trainers[form].step(tokens, targets)
-            seconds.append(time.perf_counter() - begin)
-        return tokens.numel() / sorted(seconds)[len(seconds) // 2]
-
-    for form in trainers:
-        tokens_per_second(form)  # the first steps choose oneDNN kernels and fill allocators
-    commands = ["round"] * args.rounds if args.rounds else sys.stdin
+    opponent = Opponent(config, args.steps_per_round)
+    commands = ["round"] * args.rounds
+    if not commands:
+        for form in opponent.forms:
+            opponent.round(form)
+        ready = {"ready": list(opponent.forms), "torch": torch.__version__, "threads": torch.get_num_threads()}
+        print(json.dumps(ready), flush=True)
+        commands = sys.stdin
     for line in commands:
-        words = line.split()
-        if words[:1] != ["round"]:
+        command, *words = line.split() or [""]
+        size = [int(word) for word in words if word.isdigit()]
+        forms = [word for word in words if not word.isdigit()] or list(opponent.forms)
+        if command == "round":
+            answer = {form: opponent.round(form) for form in forms}
+        elif command == "product":
+            answer = {form: opponent.product(form, *size) for form in forms}
+        else:
             break
-        print(json.dumps({form: tokens_per_second(form) for form in words[1:] or trainers}), flush=True)
+        print(json.dumps(answer), flush=True)
 
 
 @torch.no_grad()
