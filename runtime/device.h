@@ -35,6 +35,8 @@ class Device {
   // Zeroed memory, aligned to 64 bytes at least; 0 bytes give an address that must not be used but freed.
   virtual Result<DeviceAddress> allocate(int64_t bytes) = 0;
   virtual void free(DeviceAddress address) = 0;
+  // What can still be allocated, as far as the system tells.
+  virtual Result<int64_t> available_bytes() = 0;
   virtual Status copy_in(DeviceAddress to, const void* from, int64_t bytes) = 0;
   virtual Status copy_out(void* to, DeviceAddress from, int64_t bytes) = 0;
   virtual Status copy(DeviceAddress to, DeviceAddress from, int64_t bytes) = 0;

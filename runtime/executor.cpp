@@ -7,6 +7,7 @@
 #include "ir/graph/print.h"
 #include "ir/plan/verify.h"
 #include "ir/support/check.h"
+#include "ir/support/checked.h"
 #include "runtime/nan_check.h"
 
 namespace stepc {
@@ -75,6 +76,7 @@ struct Executor::Impl {
 
   Status allocate() {
     const auto sizes = arena_sizes();
+    STEPC_TRY(check_available(sizes));
     for (size_t arena = 0; arena < sizes.size(); ++arena) {
       auto address = device.allocate(sizes[arena]);
       if (!address)
@@ -84,6 +86,20 @@ struct Executor::Impl {
       ++arenas_allocated;
     }
     return {};
+  }
+
+  // Before anything is allocated: what each arena needs, if it is too much.
+  Status check_available(const std::array<int64_t, kPlanArenas>& sizes) {
+    STEPC_ASSIGN(const int64_t available, device.available_bytes());
+    int64_t needed = 0;
+    std::string parts;
+    for (size_t arena = 0; arena < sizes.size(); ++arena) {
+      needed = saturating_add(needed, sizes[arena]);
+      parts += fmt::format("{}{} {}", arena ? ", " : "", plan_arena_name(static_cast<PlanArena>(arena)), sizes[arena]);
+    }
+    if (needed <= available) return {};
+    return system_error("module \"{}\" needs {} bytes of device memory, has {} ({})", bundle.module_name, needed,
+                        available, parts);
   }
 
   Status load_kernels() {

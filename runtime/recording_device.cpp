@@ -22,6 +22,7 @@ class RecordingDevice : public Device {
     allocations_.erase(address);
     device_.free(address);
   }
+  Result<int64_t> available_bytes() override { return device_.available_bytes(); }
   Status copy_in(DeviceAddress to, const void* from, int64_t bytes) override {
     log_ += fmt::format("copy_in {}, {}\n", text(to), bytes);
     return device_.copy_in(to, from, bytes);

@@ -82,7 +82,7 @@ class PlanVerifier {
   Status check_steps() const {
     std::vector<bool> written(plan_.buffers.size(), false);
     for (size_t b = 0; b < written.size(); ++b) written[b] = buffer(static_cast<int>(b)).arena < PlanArena::activations;
-    for (const PlanPort& port : plan_.inputs) written[static_cast<size_t>(port.buffer)] = true;
+    for (const PlanPort& port : plan_.inputs) written[static_cast<size_t>(root_buffer(plan_, port.buffer))] = true;
     for (int s = 0; s < static_cast<int>(plan_.steps.size()); ++s) {
       const PlanStep& step = plan_.steps[static_cast<size_t>(s)];
       for (int wait : step.waits_for)

@@ -10,6 +10,7 @@
 
 #include "ir/support/check.h"
 #include "ir/support/thread_pool.h"
+#include "runtime/host/host_memory.h"
 
 namespace stepc {
 namespace {
@@ -77,6 +78,7 @@ class HostDevice : public Device {
     return address;
   }
   void free(DeviceAddress address) override { memory_.erase(address); }
+  Result<int64_t> available_bytes() override { return available_host_bytes(); }
 
   Status copy_in(DeviceAddress to, const void* from, int64_t bytes) override {
     if (bytes > 0) std::memcpy(pointer(to), from, static_cast<size_t>(bytes));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/host/host_memory.h"
 #include "tests/runtime/host_kernels.h"
 
 namespace stepc {
@@ -63,6 +64,13 @@ TEST_CASE("errors of the host device name the call") {
   const auto huge = device->allocate(int64_t{1} << 60);
   CHECK(huge.error().text() == "cannot allocate 1152921504606846976 bytes of host memory: Cannot allocate memory");
   CHECK(huge.error().exit_code() == 1);
+}
+
+TEST_CASE("available memory is read from the system") {
+  CHECK(parse_mem_available("MemTotal:  9 kB\nMemAvailable:    7 kB\nX: 1 kB\n").value() == 7168);
+  CHECK(parse_mem_available("MemTotal:  9 kB\n").error().text() ==
+        "/proc/meminfo: expected a line MemAvailable, found none");
+  CHECK(available_host_bytes().value() > 0);
 }
 
 TEST_CASE("a recording device writes every call") {
