@@ -10,6 +10,7 @@
 #include "ir/kernel/parse.h"
 #include "ir/kernel/print.h"
 #include "ir/kernel/verify.h"
+#include "test_paths.h"
 
 namespace stepc::kernel {
 namespace {

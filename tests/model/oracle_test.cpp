@@ -12,6 +12,7 @@
 
 #include "ir/support/file.h"
 #include "model/parameters.h"
+#include "test_paths.h"
 #include "tests/model/model_run.h"
 #include "tests/model/tensor_file.h"
 #include "tests/support/skip.h"

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <string>
 
+#include "test_paths.h"
+
 namespace stepc::test {
 
 inline std::string golden_path(const std::string& name) {

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <string>
 
+#include "test_paths.h"
+
 namespace stepc::test {
 
 inline void skip(const std::string& what, const std::string& why) {

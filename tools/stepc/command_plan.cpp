@@ -1,0 +1,151 @@
+// stepc plan: what a training step needs, before anything is compiled: parameters, FLOPs, memory, roofline.
+#include <unistd.h>
+
+#include "compiler/pipeline.h"
+#include "compiler/plan/plan.h"
+#include "compiler/plan/report.h"
+#include "ir/support/file.h"
+#include "ir/text/json.h"
+#include "model/parameters.h"
+#include "tools/stepc/commands.h"
+#include "tools/stepc/roofline.h"
+#include "tools/stepc/source.h"
+
+namespace stepc {
+namespace {
+
+struct PlanCommandOptions {
+  ConfigOptions config;
+  int64_t batch = 0;
+  std::string arch = "host";
+  std::string program;
+  int64_t memory_gib = 0;
+  std::string svg;
+  bool json = false;
+};
+
+struct Planned {
+  Module module;
+  ModuleLayout layout;
+  Plan plan;
+  const Program* program = nullptr;
+};
+
+// The training program of the configuration (or the one that is asked for), fused and planned.
+Result<std::unique_ptr<Planned>> plan_config(const Config& config, std::string_view wanted) {
+  const std::string name = !wanted.empty()                  ? std::string(wanted)
+                           : config.train.accumulation == 1 ? "step"
+                                                            : "micro_step";
+  auto planned = std::make_unique<Planned>();
+  planned->module = build_model(config);
+  if (!planned->module.find_program(name)) return user_error("the model has no program '{}'", name);
+  std::erase_if(planned->module.programs, [&](const Program& program) { return program.name != name; });
+  STEPC_TRY(run_passes(planned->module));
+  planned->program = planned->module.find_program(name);
+  STEPC_ASSIGN(planned->layout, layout_persistents(planned->module));
+  STEPC_ASSIGN(planned->plan,
+               plan_program(*planned->program, planned->layout, unscheduled_launches(*planned->program)));
+  return planned;
+}
+
+std::string parameter_text(const ModelConfig& model) {
+  std::string text = "parameters\n";
+  for (const TermCount& term : parameter_terms(model))
+    text += fmt::format("{:>16}  {}\n", term.elements, term_name(term.term));
+  text += fmt::format("{:>16}  in all\n", parameter_count(model));
+  text += fmt::format("FLOPs per token: {} (attention counted non-causally), {} (causally)\n", flops_per_token(model),
+                      causal_flops_per_token(model));
+  return text;
+}
+
+int64_t available_bytes(const PlanCommandOptions& options, const std::optional<DevicePeaks>& peaks) {
+  if (options.memory_gib > 0) return options.memory_gib << 30;
+  if (peaks) return peaks->memory_bytes;
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
+Result<int64_t> find_largest_batch(const Config& config, std::string_view program, int64_t available) {
+  return largest_batch(available, int64_t{1} << 16, [&](int64_t batch) -> Result<int64_t> {
+    Config changed = config;
+    changed.train.batch = batch;
+    STEPC_ASSIGN(const auto planned, plan_config(changed, program));
+    return memory_need(planned->plan, planned->layout).total_bytes;
+  });
+}
+
+JsonValue plan_json(const Config& config, const Planned& planned, int64_t available, int64_t batch,
+                    const std::vector<RooflineRow>& rows) {
+  JsonValue out;
+  for (const TermCount& term : parameter_terms(config.model))
+    out.add("parameters_" + std::string(term_name(term.term)), term.elements);
+  out.add("parameters", parameter_count(config.model));
+  out.add("flops_per_token", flops_per_token(config.model));
+  out.add("causal_flops_per_token", causal_flops_per_token(config.model));
+  const MemoryNeed need = memory_need(planned.plan, planned.layout);
+  for (int arena = 0; arena < kPlanArenas; ++arena)
+    out.add(fmt::format("{}_bytes", plan_arena_name(static_cast<PlanArena>(arena))),
+            need.arena_bytes[static_cast<size_t>(arena)]);
+  out.add("total_bytes", need.total_bytes);
+  out.add("activations_lower_bound_bytes", planned.plan.lower_bound_bytes);
+  out.add("available_bytes", available);
+  out.add("largest_batch", batch);
+  JsonValue::Array kernels;
+  for (const RooflineRow& row : rows) {
+    JsonValue item;
+    item.add("kernel", row.kernel);
+    item.add("problem", row.problem);
+    item.add("count", row.count);
+    item.add("flops", row.flops);
+    item.add("bytes", row.bytes);
+    item.add("floor_ms", row.floor_ms);
+    kernels.push_back(std::move(item));
+  }
+  out.add("kernels", JsonValue(std::move(kernels)));
+  return out;
+}
+
+Status plan(const PlanCommandOptions& options) {
+  STEPC_ASSIGN(Config config, options.config.resolve());
+  if (options.batch > 0) config.train.batch = options.batch;
+  STEPC_TRY(validate(config));
+  const auto peaks = find_device_peaks(options.arch);
+  if (!peaks && options.arch != "host") {
+    std::string known = "host";
+    for (const DevicePeaks& device : device_peaks()) known += fmt::format(", {}", device.arch);
+    return user_error("--arch {}: unknown; known are {}", options.arch, known);
+  }
+  STEPC_ASSIGN(const auto planned, plan_config(config, options.program));
+  const int64_t available = available_bytes(options, peaks);
+  STEPC_ASSIGN(const int64_t batch, find_largest_batch(config, options.program, available));
+  std::vector<RooflineRow> rows;
+  if (peaks) {
+    STEPC_ASSIGN(rows, roofline(*planned->program, *peaks));
+  }
+  if (!options.svg.empty()) STEPC_TRY(write_file_atomic(options.svg, live_chart_svg(planned->plan)));
+  if (options.json) {
+    fmt::print("{}\n", json_text(plan_json(config, *planned, available, batch, rows)));
+  } else {
+    fmt::print("{}\n{}\n", parameter_text(config.model), memory_report(planned->plan, planned->layout));
+    fmt::print("largest batch in {}: {}\n", bytes_text(available), batch);
+    if (peaks) fmt::print("\n{}", roofline_text(rows, *peaks));
+  }
+  return check_fits(planned->plan, planned->layout, available);
+}
+
+}  // namespace
+
+void register_plan(CLI::App& app, Outcome& outcome) {
+  auto options = std::make_shared<PlanCommandOptions>();
+  CLI::App* command = app.add_subcommand("plan", "Parameters, FLOPs, memory and roofline of a training step");
+  options->config.add_to(*command);
+  command->add_option("--batch", options->batch, "Sequences per step")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command->add_option("--arch", options->arch, "host, sm_80, sm_89 or sm_90a");
+  command->add_option("--program", options->program, "Program to plan (default: the training step)");
+  command->add_option("--memory-gib", options->memory_gib, "Memory to fit (default: the device's)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command->add_option("--svg", options->svg, "Write a chart of what lives when");
+  command->add_flag("--json", options->json, "Print JSON");
+  command->callback([options, &outcome] { outcome.status = plan(*options); });
+}
+
+}  // namespace stepc

@@ -1,0 +1,49 @@
+#include "tools/stepc/source.h"
+
+#include "compiler/graph/autodiff.h"
+#include "ir/graph/parse.h"
+#include "ir/support/file.h"
+#include "model/programs.h"
+
+namespace stepc {
+
+void ConfigOptions::add_to(CLI::App& command) {
+  command.add_option("--preset", preset, "Model and training numbers to start from: tiny, small, moe-4b");
+  command.add_option("--config", config_file, "JSON file of numbers that replace the preset's");
+  command.add_option("--set", settings, "key=value that replaces one number; may be repeated");
+}
+
+Result<Config> ConfigOptions::resolve(std::optional<Config> base) const {
+  STEPC_ASSIGN(Config config,
+               preset.empty() && base ? Result<Config>(*base) : preset_config(preset.empty() ? "tiny" : preset));
+  if (!config_file.empty()) {
+    STEPC_ASSIGN(const std::string text, read_file(config_file));
+    STEPC_ASSIGN(config, parse_config(text, config_file, config));
+  }
+  for (const std::string& setting : settings) STEPC_TRY(override_config(config, setting));
+  STEPC_TRY(validate(config));
+  return config;
+}
+
+void SourceOptions::add_to(CLI::App& command) {
+  command.add_option("graph", graph_file, "Graph IR file; without it the model of the configuration");
+  config.add_to(command);
+}
+
+Result<Module> SourceOptions::load() const {
+  if (graph_file.empty()) {
+    STEPC_ASSIGN(const Config resolved, config.resolve());
+    return build_model(resolved);
+  }
+  if (config.given()) return user_error("give either a graph file or a configuration, not both");
+  STEPC_ASSIGN(const std::string text, read_file(graph_file));
+  return parse_module(text, graph_file);
+}
+
+Module build_model(const Config& config) {
+  return build_module(config, [](GraphBuilder& builder, ValueId loss, const std::vector<ValueId>& wrt) {
+    return differentiate(builder, loss, wrt);
+  });
+}
+
+}  // namespace stepc

@@ -1,0 +1,88 @@
+// Trains a model on a device: steps, held-out losses, checkpoints, metrics. The command line is in
+// command_train.cpp; this is the loop and its parts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "runtime/checkpoint.h"
+#include "runtime/metrics.h"
+#include "runtime/shard.h"
+#include "runtime/windows.h"
+#include "tools/stepc/session.h"
+#include "tools/stepc/source.h"
+
+namespace stepc {
+
+struct TrainRunOptions {
+  std::string data;              // training shard
+  std::string held_out;          // shard of the held-out loss; may be empty
+  std::string run;               // folder of metrics, curves and checkpoints
+  int64_t eval_every = 200;      // steps; 0: only at the end
+  int64_t eval_batches = 8;      // of a held-out loss on the way; the last one takes the whole shard
+  int64_t checkpoint_every = 0;  // steps; 0: only at the end
+  int64_t keep_checkpoints = 3;
+  bool sequential = false;  // windows in the shard's order instead of shuffled
+  bool json = false;        // progress as JSON lines on standard output
+  bool profile = false;     // time by kernel at the end
+};
+
+class Trainer {
+ public:
+  // Compiles the model, opens the data, and starts from `resume` or from freshly initialised weights.
+  static Result<Trainer> create(const Config& config, const TrainRunOptions& options, const DeviceOptions& device,
+                                const std::optional<Checkpoint>& resume);
+
+  // Runs until the configured number of steps. Ends early after a signal, whose number it returns after a save.
+  Result<int> run();
+
+ private:
+  struct StepResult {
+    double loss = 0;
+    std::optional<double> aux;
+    std::optional<double> grad_norm;
+    std::vector<double> kept;  // share of assignments that found a slot, by layer
+  };
+
+  Trainer(Config config, TrainRunOptions options, Session session, Shard train, std::optional<Shard> held_out,
+          Windows windows, MetricsLog log)
+      : config_(std::move(config)),
+        options_(std::move(options)),
+        session_(std::move(session)),
+        train_(std::move(train)),
+        held_out_(std::move(held_out)),
+        windows_(std::move(windows)),
+        log_(std::move(log)) {}
+
+  Status start(const std::optional<Checkpoint>& resume);
+  std::map<std::string, HostTensorView> batch_inputs();
+  Result<std::map<std::string, HostTensor>> run_batch(const RunOptions& run_options);
+  Result<StepResult> step();
+  Status explain_bad_step();
+  Result<double> held_out_loss(int64_t batches);
+  Status evaluate(bool whole);
+  Status report(const StepResult& result);
+  Status save();
+  Status write_curves() const;
+  void print_profile();
+
+  Config config_;
+  TrainRunOptions options_;
+  Session session_;
+  Shard train_;
+  std::optional<Shard> held_out_;
+  Windows windows_;
+  MetricsLog log_;
+
+  int64_t step_ = 0;      // updates done
+  int64_t position_ = 0;  // windows consumed
+  double started_ = 0;    // seconds_now() of the first step
+  int64_t first_step_ = 0;
+  double last_report_ = 0;
+  std::vector<int32_t> tokens_, targets_;
+  std::vector<std::pair<double, double>> train_curve_, held_out_curve_;  // (tokens, loss)
+};
+
+}  // namespace stepc
