@@ -97,12 +97,55 @@ Range sum_range(Range a, Range b) {
 
 Range difference_range(Range a, Range b) { return sum_range(a, product_range(b, {-1, -1})); }
 
-// The range of an expression that is no sum.
-Range atom_range(const Kernel& kernel, const Expr& expr) {
-  switch (expr.kind) {
-    case ExprKind::constant: return {expr.value, expr.value};
-    case ExprKind::variable: return kernel.variables[index_of(expr.variable)].range;
-    case ExprKind::task: return task_range(kernel);
+// The least or the greatest value of a loop's variable, as a sum.
+std::optional<Linear> loop_bound(const Kernel& kernel, const KOp& loop, bool upper) {
+  const Linear low = linear_of(kernel, loop.indices[0]);
+  if (!upper) return low;
+  const Linear high = linear_of(kernel, loop.indices[1]);
+  const auto span = add_scaled(high, low, -1);
+  const Expr& step = kernel.expr(loop.indices[2]);
+  const bool whole_turns =
+      span && step.kind == ExprKind::constant && step.value > 0 && multiple_of(kernel, *span) % step.value == 0;
+  return add_scaled(high, Linear{whole_turns ? step.value : 1, {}}, -1);
+}
+
+// Ranges with or without definitions, looking `depth` steps into what bounds a sum.
+class Ranger {
+ public:
+  Ranger(const Kernel& kernel, const Definitions* definitions) : kernel_(kernel), definitions_(definitions) {}
+
+  Range sum(const Linear& sum, int depth) const {
+    Range range;
+    range.high = upper_bound(sum, depth);
+    if (const auto negated = add_scaled({}, sum, -1)) {
+      const int64_t bound = upper_bound(*negated, depth);
+      range.low = is_known(bound) ? -bound : kNoLow;
+    }
+    return range;
+  }
+
+  Range expr(ExprId id, int depth) const {
+    const Expr& expr = kernel_.expr(id);
+    const bool is_sum = expr.kind == ExprKind::add || expr.kind == ExprKind::sub;
+    return is_sum && depth > 0 ? sum(linear_of(kernel_, id), depth - 1) : node(expr, depth);
+  }
+
+ private:
+  // By the operands' ranges alone.
+  Range node(const Expr& expr, int depth) const;
+  std::vector<Linear> bounding_sums(const Linear::Term& term, int depth) const;
+  std::vector<Linear> division_bounds(const Expr& expr, const Linear::Term& term) const;
+  int64_t upper_bound(const Linear& sum, int depth) const;
+
+  const Kernel& kernel_;
+  const Definitions* definitions_;
+};
+
+Range Ranger::node(const Expr& node, int depth) const {
+  switch (node.kind) {
+    case ExprKind::constant: return {node.value, node.value};
+    case ExprKind::variable: return kernel_.variables[index_of(node.variable)].range;
+    case ExprKind::task: return task_range(kernel_);
     case ExprKind::less:
     case ExprKind::equal: return {0, 1};
     case ExprKind::add:
@@ -113,14 +156,19 @@ Range atom_range(const Kernel& kernel, const Expr& expr) {
     case ExprKind::min:
     case ExprKind::max: break;
   }
-  const Range a = range_of(kernel, expr.a);
-  const Range b = range_of(kernel, expr.b);
-  switch (expr.kind) {
+  const Range a = expr(node.a, depth);
+  const Range b = expr(node.b, depth);
+  switch (node.kind) {
     case ExprKind::add: return sum_range(a, b);
     case ExprKind::sub: return difference_range(a, b);
     case ExprKind::mul: return product_range(a, b);
     case ExprKind::div: return quotient_range(a, b);
-    case ExprKind::rem: return remainder_range(a, b);
+    case ExprKind::rem: {
+      Range range = remainder_range(a, b);
+      const int64_t multiple = std::gcd(multiple_of(kernel_, node.a), multiple_of(kernel_, node.b));
+      if (multiple > 1 && is_known(range.high)) range.high = floor_div(range.high, multiple) * multiple;
+      return range;
+    }
     case ExprKind::min: return {std::min(a.low, b.low), std::min(a.high, b.high)};
     case ExprKind::max: return {std::max(a.low, b.low), std::max(a.high, b.high)};
     case ExprKind::constant:
@@ -129,38 +177,61 @@ Range atom_range(const Kernel& kernel, const Expr& expr) {
     case ExprKind::less:
     case ExprKind::equal: break;
   }
-  STEPC_UNREACHABLE("expression kind {}", static_cast<int>(expr.kind));
+  STEPC_UNREACHABLE("expression kind {}", static_cast<int>(node.kind));
 }
 
-// Sums that bound this atom from above (`upper`) or below, as seen from a sum it is part of. Each is tried
-// in the atom's place, where it may cancel against other terms.
-std::vector<Linear> bounding_sums(const Kernel& kernel, ExprId atom, bool upper, const Definitions* definitions) {
-  const Expr& expr = kernel.expr(atom);
-  if (expr.kind == (upper ? ExprKind::min : ExprKind::max))
-    return {linear_of(kernel, expr.a), linear_of(kernel, expr.b)};
-  if (expr.kind != ExprKind::variable || !definitions) return {};
-  const KOp* op = (*definitions)[index_of(expr.variable)];
-  if (!op) return {};
-  if (op->op == Op::index) return {linear_of(kernel, op->indices[0])};
-  if (op->op != Op::loop) return {};
-  Linear bound = linear_of(kernel, op->indices[upper ? 1 : 0]);
-  if (upper && __builtin_sub_overflow(bound.constant, 1, &bound.constant)) return {};
-  return {std::move(bound)};
+// k * c * (y / c) lies in k * (y - c + 1) .. k * y; the one of them that bounds the term from above.
+std::vector<Linear> Ranger::division_bounds(const Expr& node, const Linear::Term& term) const {
+  const Expr& divisor = kernel_.expr(node.b);
+  if (divisor.kind != ExprKind::constant || divisor.value <= 0 || term.coefficient % divisor.value != 0) return {};
+  const Linear whole = linear_of(kernel_, node.a);
+  const int64_t slack = term.coefficient > 0 ? 0 : 1 - divisor.value;
+  const auto bound = add_scaled(whole, Linear{slack, {}}, 1);
+  const auto scaled = bound ? add_scaled({}, *bound, term.coefficient / divisor.value) : std::nullopt;
+  return scaled ? std::vector<Linear>{*scaled} : std::vector<Linear>{};
 }
 
-int64_t upper_bound(const Kernel& kernel, const Linear& sum, const Definitions* definitions, int depth) {
+// Sums that bound this term of a sum from above. Each is tried in the term's place, where it may cancel
+// against others.
+std::vector<Linear> Ranger::bounding_sums(const Linear::Term& term, int depth) const {
+  const Expr& atom = kernel_.expr(term.atom);
+  const bool upper = term.coefficient > 0;
+  std::vector<Linear> bounds;
+  const auto add = [&](const Linear& bound) {
+    if (auto scaled = add_scaled({}, bound, term.coefficient)) bounds.push_back(*std::move(scaled));
+  };
+  if (atom.kind == (upper ? ExprKind::min : ExprKind::max)) {
+    add(linear_of(kernel_, atom.a));
+    add(linear_of(kernel_, atom.b));
+  }
+  if (atom.kind == ExprKind::div) return division_bounds(atom, term);
+  if (atom.kind == ExprKind::rem) {
+    const Range whole = expr(atom.a, depth - 1);
+    const Range divisor = expr(atom.b, depth - 1);
+    if (whole.low >= 0 && (upper || whole.high < divisor.low)) add(linear_of(kernel_, atom.a));
+  }
+  if (atom.kind != ExprKind::variable || !definitions_) return bounds;
+  const KOp* op = (*definitions_)[index_of(atom.variable)];
+  if (op && op->op == Op::index) add(linear_of(kernel_, op->indices[0]));
+  if (op && op->op == Op::loop) {
+    if (const auto bound = loop_bound(kernel_, *op, upper)) add(*bound);
+  }
+  return bounds;
+}
+
+int64_t Ranger::upper_bound(const Linear& sum, int depth) const {
   int64_t best = sum.constant;
   for (const Linear::Term& term : sum.terms) {
-    const Range range = atom_range(kernel, kernel.expr(term.atom));
+    const Range range = node(kernel_.expr(term.atom), depth - 1);
     const int64_t bound = saturating_mul(term.coefficient, term.coefficient > 0 ? range.high : range.low);
     best = saturating_add(best, bound, kNoHigh);
   }
-  if (depth == 0) return best;
+  if (depth <= 0) return best;
   for (const Linear::Term& term : sum.terms) {
     const auto rest = add_scaled(sum, Linear{0, {term}}, -1);
-    for (const Linear& bound : bounding_sums(kernel, term.atom, term.coefficient > 0, definitions)) {
-      const auto replaced = rest ? add_scaled(*rest, bound, term.coefficient) : std::nullopt;
-      if (replaced) best = std::min(best, upper_bound(kernel, *replaced, definitions, depth - 1));
+    for (const Linear& bound : bounding_sums(term, depth)) {
+      const auto replaced = rest ? add_scaled(*rest, bound, 1) : std::nullopt;
+      if (replaced) best = std::min(best, upper_bound(*replaced, depth - 1));
     }
   }
   return best;
@@ -221,21 +292,10 @@ Definitions definitions_of(const Kernel& kernel) {
 }
 
 Range range_of(const Kernel& kernel, const Linear& sum, const Definitions* definitions) {
-  const int depth = definitions ? 5 : 2;
-  Range range;
-  range.high = upper_bound(kernel, sum, definitions, depth);
-  if (const auto negated = add_scaled({}, sum, -1)) {
-    const int64_t bound = upper_bound(kernel, *negated, definitions, depth);
-    range.low = is_known(bound) ? -bound : kNoLow;
-  }
-  return range;
+  return Ranger(kernel, definitions).sum(sum, definitions ? 6 : 2);
 }
 
-Range range_of(const Kernel& kernel, ExprId id) {
-  const Expr& expr = kernel.expr(id);
-  const bool is_sum = expr.kind == ExprKind::add || expr.kind == ExprKind::sub;
-  return is_sum ? range_of(kernel, linear_of(kernel, id)) : atom_range(kernel, expr);
-}
+Range range_of(const Kernel& kernel, ExprId id) { return Ranger(kernel, nullptr).expr(id, 3); }
 
 int64_t multiple_of(const Kernel& kernel, const Linear& sum) {
   int64_t multiple = sum.constant == INT64_MIN ? 1 : sum.constant;

@@ -78,15 +78,24 @@ ExprId IndexSimplifier::make(ExprKind kind, ExprId a, ExprId b) {
   STEPC_UNREACHABLE("expression kind {} has no operands", static_cast<int>(kind));
 }
 
+bool IndexSimplifier::is_exact_division(const Expr& expr) const {
+  return expr.kind == ExprKind::div && value_of(expr.b) && multiple_of(kernel_, expr.a) % *value_of(expr.b) == 0;
+}
+
 ExprId IndexSimplifier::scaled(ExprId atom, int64_t coefficient) {
   return coefficient == 1 ? atom : node(ExprKind::mul, atom, constant(coefficient));
 }
 
-// k * (x % c) + k * c * (x / c) is k * x, and k * (x % c) + k * c * (x / c % m) is k * (x % (c * m)). One such
-// step; false when there is none.
+// k * c * (x / c) is k * x where c divides x, k * (x % c) + k * c * (x / c) always, and k * (x % c) + k * c * (x / c %
+// m) is k * (x % (c * m)). One such step; false when there is none.
 bool IndexSimplifier::recombine(Linear& sum) {
   for (const Linear::Term& low : sum.terms) {
     const Expr expr = kernel_.expr(low.atom);
+    if (is_exact_division(expr) && low.coefficient % *value_of(expr.b) == 0) {
+      const int64_t factor = low.coefficient / *value_of(expr.b);
+      sum = sum_of(add_scaled(sum_of(add_scaled(sum, Linear{0, {low}}, -1)), linear_of(kernel_, expr.a), factor));
+      return true;
+    }
     if (expr.kind != ExprKind::rem || !value_of(expr.b)) continue;
     const int64_t modulus = *value_of(expr.b);
     int64_t high_coefficient = 0;
@@ -212,6 +221,7 @@ ExprId IndexSimplifier::quotient(const Linear& sum, int64_t divisor) {
     return from_linear(total);
   }
   if (const auto coarser = coarser_quotient(rest, divisor)) return plus_whole(*coarser);
+  if (const auto common = common_quotient(rest, divisor)) return plus_whole(*common);
   if (const auto nested = nested_quotient(rest, divisor)) return plus_whole(*nested);
   return plus_whole(node(ExprKind::div, from_linear(rest), constant(divisor)));
 }
@@ -244,21 +254,38 @@ std::optional<ExprId> IndexSimplifier::coarser_quotient(const Linear& rest, int6
   return std::nullopt;
 }
 
-// x / a / b = x / (a * b), and x % (a * b) / a = x / a % b.
+// (x / a + y / a + r) / b = (x + y + r * a) / (a * b) where all but one of the divisions by a are exact.
+std::optional<ExprId> IndexSimplifier::common_quotient(const Linear& rest, int64_t divisor) {
+  if (rest.terms.empty() || kernel_.expr(rest.terms[0].atom).kind != ExprKind::div) return std::nullopt;
+  const ExprId inner_divisor = kernel_.expr(rest.terms[0].atom).b;
+  int64_t combined = 0;
+  if (!value_of(inner_divisor) || __builtin_mul_overflow(*value_of(inner_divisor), divisor, &combined))
+    return std::nullopt;
+  int inexact = 0;
+  Linear whole;
+  if (__builtin_mul_overflow(rest.constant, *value_of(inner_divisor), &whole.constant)) return std::nullopt;
+  for (const Linear::Term& term : rest.terms) {
+    const Expr& expr = kernel_.expr(term.atom);
+    if (expr.kind != ExprKind::div || expr.b != inner_divisor) return std::nullopt;
+    if (!is_exact_division(expr)) {
+      ++inexact;
+      if (term.coefficient != 1) return std::nullopt;
+    }
+    const auto sum = add_scaled(whole, linear_of(kernel_, expr.a), term.coefficient);
+    if (!sum) return std::nullopt;
+    whole = *sum;
+  }
+  if (inexact > 1) return std::nullopt;
+  return quotient(whole, combined);
+}
+
+// x % (a * b) / a = x / a % b.
 std::optional<ExprId> IndexSimplifier::nested_quotient(const Linear& rest, int64_t divisor) {
   if (rest.terms.size() != 1 || rest.constant != 0 || rest.terms[0].coefficient != 1) return std::nullopt;
   const Expr inner = kernel_.expr(rest.terms[0].atom);
-  const bool is_division = inner.kind == ExprKind::div || inner.kind == ExprKind::rem;
-  if (!is_division || !value_of(inner.b)) return std::nullopt;
-  const int64_t inner_divisor = *value_of(inner.b);
-  int64_t combined = 0;
-  if (inner.kind == ExprKind::div) {
-    if (__builtin_mul_overflow(inner_divisor, divisor, &combined)) return std::nullopt;
-    return quotient(linear_of(kernel_, inner.a), combined);
-  }
-  if (inner_divisor % divisor != 0) return std::nullopt;
+  if (inner.kind != ExprKind::rem || !value_of(inner.b) || *value_of(inner.b) % divisor != 0) return std::nullopt;
   const ExprId upper = quotient(linear_of(kernel_, inner.a), divisor);
-  return remainder(linear_of(kernel_, upper), inner_divisor / divisor);
+  return remainder(linear_of(kernel_, upper), *value_of(inner.b) / divisor);
 }
 
 // Leaves out terms that are multiples of the divisor and reduces the other coefficients.

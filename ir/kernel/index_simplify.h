@@ -44,6 +44,7 @@ class IndexSimplifier {
     Linear rest;
   };
   std::optional<int64_t> value_of(ExprId id) const;
+  bool is_exact_division(const Expr& expr) const;
   ExprId node(ExprKind kind, ExprId a, ExprId b);
   ExprId from_linear(Linear sum);
   bool recombine(Linear& sum);
@@ -55,6 +56,7 @@ class IndexSimplifier {
   ExprId remainder(Linear sum, int64_t divisor);
   std::optional<ExprId> coarser_quotient(const Linear& rest, int64_t divisor);
   std::optional<ExprId> coarser_remainder(const Linear& rest, int64_t divisor);
+  std::optional<ExprId> common_quotient(const Linear& rest, int64_t divisor);
   std::optional<ExprId> nested_quotient(const Linear& rest, int64_t divisor);
   bool unwrap_remainders(Linear& sum, int64_t divisor);
   void drop_multiples(Linear& sum, int64_t divisor) const;

@@ -194,10 +194,20 @@ class Prover {
 
   bool is_at_most_zero(const Linear& sum) const {
     if (range_of(kernel_, sum, &definitions_).high <= 0) return true;
-    return std::any_of(facts_.begin(), facts_.end(), [&](const Linear& fact) {
-      const auto rest = add_scaled(sum, fact, -1);
-      return rest && range_of(kernel_, *rest, &definitions_).high <= 0;
-    });
+    return std::any_of(facts_.begin(), facts_.end(), [&](const Linear& fact) { return follows(sum, fact); });
+  }
+
+  // sum <= 0 where scale * sum <= fact + something below scale, for a scale at which the two share a term.
+  bool follows(const Linear& sum, const Linear& fact) const {
+    for (const Linear::Term& have : fact.terms)
+      for (const Linear::Term& want : sum.terms) {
+        if (have.atom != want.atom || have.coefficient % want.coefficient != 0) continue;
+        const int64_t scale = have.coefficient / want.coefficient;
+        const auto scaled = scale > 0 ? add_scaled({}, sum, scale) : std::nullopt;
+        const auto rest = scaled ? add_scaled(*scaled, fact, -1) : std::nullopt;
+        if (rest && range_of(kernel_, *rest, &definitions_).high < scale) return true;
+      }
+    return false;
   }
 
   // start + extent <= size?

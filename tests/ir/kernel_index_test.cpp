@@ -185,6 +185,10 @@ TEST_CASE_FIXTURE(Fixture, "multiples that only their variables know of divide t
   CHECK(same((rows + i) / 128, rows / 128));
   CHECK(same(equal(rows, 65), 0));
   CHECK(same(rows % 32, 0));
+  CHECK(same(rows / 64 * 64, rows));
+  CHECK(same((rows / 32 + task * 64 / 32 + 1) / 2, rows / 64 + task));
+  const Index one = builder.scalar("one", {0, 4096}, 2), other = builder.scalar("other", {0, 4096}, 2);
+  CHECK(same((one + other) / 64 * 64 + (one / 2 + other / 2) % 32 * 2, one + other));
 }
 
 TEST_CASE_FIXTURE(Fixture, "ranges decide extremes and comparisons") {

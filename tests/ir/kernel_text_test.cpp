@@ -250,6 +250,10 @@ TEST_CASE("what ranges cannot prove is listed") {
   CHECK(unproved("for %i = 0 .. 64 {\n%a: f32[] = load %x[task * 64 + %i]\n}").size() == 1);
   CHECK(unproved("for %i = 0 .. 64 {\nif less(task * 64 + %i, 1023) {\n%a: f32[] = load %x[task * 64 + %i]\n}\n}") ==
         List{});
+  CHECK(unproved("%a: f32[32] = load %x[task * 64 % 960 / 64 * 64]") == List{});
+  const std::string rows = "%first: index = task * 64\n%rows: index = min(1023 - %first, 60)\n";
+  CHECK(unproved(rows + "for %r = 0 .. %rows / 8 * 8 step 8 {\n%a: f32[8] = load %x[%first + %r]\n}") == List{});
+  CHECK(unproved(rows + "for %r = 0 .. %rows / 8 * 8 + 1 step 8 {\n%a: f32[8] = load %x[%first + %r]\n}").size() == 1);
   CHECK(unproved("%r: index = task * 64 + 63\nif less(%r, 1023) {\n%a: f32[64] = load %x[%r - 63]\n}") == List{});
 }
 
