@@ -77,7 +77,11 @@ class Machine {
   // interpret_host.cpp
   Status pack(const KOp& op);
   Status mma(const KOp& op);
-  Result<Lanes> mma_operand(const KOp& op, size_t ref, int64_t extent, int64_t units, bool is_panel);
+  struct Operand {
+    std::vector<float> values;
+    std::vector<char> undefined;  // by row: one lane of it is
+  };
+  Result<Operand> mma_operand(const KOp& op, size_t ref, int64_t extent, int64_t units, bool is_panel);
 
   const Kernel& kernel_;
   std::vector<Memory> memories_;

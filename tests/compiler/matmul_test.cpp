@@ -56,8 +56,10 @@ TEST_CASE("products rounded to bf16") {
 
 TEST_CASE("several blocks in every direction") {
   for (const Dtype operands : {Dtype::f32, Dtype::bf16})
-    for (const bool transpose_a : {false, true})
+    for (const bool transpose_a : {false, true}) {
       check_product({273, 541, 1031}, operands, Dtype::f32, transpose_a, !transpose_a);
+      check_product({11, 67, 1031}, operands, Dtype::f32, transpose_a, !transpose_a);  // small enough to interpret
+    }
 }
 
 TEST_CASE("few columns, few products") {

@@ -9,6 +9,7 @@
 #include "ir/kernel/builder.h"
 #include "ir/kernel/interpret.h"
 #include "ir/kernel/parse.h"
+#include "test_paths.h"
 
 namespace stepc::kernel {
 namespace {
