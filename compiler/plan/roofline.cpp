@@ -49,9 +49,11 @@ void add(RooflineRow& sum, const RooflineRow& row) {
 
 }  // namespace
 
+// Sources: NVIDIA's data sheets (dense figures); memory is what the driver reports.
 std::optional<DevicePeaks> device_peaks(std::string_view arch) {
-  if (arch == "sm_90a" || arch == "sm_90") return DevicePeaks{"NVIDIA H200", 989.4e12, 66.9e12, 4.8e12};
-  if (arch == "sm_80") return DevicePeaks{"NVIDIA A100 80GB", 312e12, 19.5e12, 2.039e12};
+  if (arch == "sm_90a") return DevicePeaks{"NVIDIA H200", 989.4e12, 66.9e12, 4.8e12, int64_t{143771} << 20};
+  if (arch == "sm_89") return DevicePeaks{"NVIDIA L40S", 362e12, 91.6e12, 0.864e12, int64_t{46068} << 20};
+  if (arch == "sm_80") return DevicePeaks{"NVIDIA A100 80GB", 312e12, 19.5e12, 2.039e12, int64_t{81920} << 20};
   return std::nullopt;
 }
 

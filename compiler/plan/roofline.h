@@ -16,8 +16,9 @@ struct DevicePeaks {
   double matrix_flops_per_s = 0;  // bf16 products, f32 sums
   double vector_flops_per_s = 0;  // f32 outside of matrix units
   double bytes_per_s = 0;
+  int64_t memory_bytes = 0;
 };
-std::optional<DevicePeaks> device_peaks(std::string_view arch);  // "sm_90a", "sm_80"
+std::optional<DevicePeaks> device_peaks(std::string_view arch);  // "sm_90a", "sm_89", "sm_80"
 
 struct RooflineRow {
   std::string kernels;  // "forward matmul(m=64, ...)": all groups of a phase with one problem

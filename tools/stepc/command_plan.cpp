@@ -4,11 +4,11 @@
 #include "compiler/pipeline.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/report.h"
+#include "compiler/plan/roofline.h"
 #include "ir/support/file.h"
 #include "ir/text/json.h"
 #include "model/parameters.h"
 #include "tools/stepc/commands.h"
-#include "tools/stepc/roofline.h"
 #include "tools/stepc/source.h"
 
 namespace stepc {
@@ -92,8 +92,7 @@ JsonValue plan_json(const Config& config, const Planned& planned, int64_t availa
   JsonValue::Array kernels;
   for (const RooflineRow& row : rows) {
     JsonValue item;
-    item.add("kernel", row.kernel);
-    item.add("problem", row.problem);
+    item.add("kernels", row.kernels);
     item.add("count", row.count);
     item.add("flops", row.flops);
     item.add("bytes", row.bytes);
@@ -108,26 +107,21 @@ Status plan(const PlanCommandOptions& options) {
   STEPC_ASSIGN(Config config, options.config.resolve());
   if (options.batch > 0) config.train.batch = options.batch;
   STEPC_TRY(validate(config));
-  const auto peaks = find_device_peaks(options.arch);
-  if (!peaks && options.arch != "host") {
-    std::string known = "host";
-    for (const DevicePeaks& device : device_peaks()) known += fmt::format(", {}", device.arch);
-    return user_error("--arch {}: unknown; known are {}", options.arch, known);
-  }
+  const auto peaks = device_peaks(options.arch);
+  if (!peaks && options.arch != "host")
+    return user_error("--arch {}: unknown; known are host, sm_80, sm_89, sm_90a", options.arch);
   STEPC_ASSIGN(const auto planned, plan_config(config, options.program));
   const int64_t available = available_bytes(options, peaks);
   STEPC_ASSIGN(const int64_t batch, find_largest_batch(config, options.program, available));
   std::vector<RooflineRow> rows;
-  if (peaks) {
-    STEPC_ASSIGN(rows, roofline(*planned->program, *peaks));
-  }
+  if (peaks) rows = roofline(*planned->program, *peaks);
   if (!options.svg.empty()) STEPC_TRY(write_file_atomic(options.svg, live_chart_svg(planned->plan)));
   if (options.json) {
     fmt::print("{}\n", json_text(plan_json(config, *planned, available, batch, rows)));
   } else {
     fmt::print("{}\n{}\n", parameter_text(config.model), memory_report(planned->plan, planned->layout));
     fmt::print("largest batch in {}: {}\n", bytes_text(available), batch);
-    if (peaks) fmt::print("\n{}", roofline_text(rows, *peaks));
+    if (peaks) fmt::print("\n{}", roofline_report(*planned->program, *peaks));
   }
   return check_fits(planned->plan, planned->layout, available);
 }
