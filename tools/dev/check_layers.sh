@@ -15,7 +15,7 @@ complain() {
 # allow <folder> <regular expression of project folders it may include>
 allow() {
   complain "$1/ may include only $2" "$(git ls-files "$1/*.h" "$1/*.cpp" "$1/*.def" |
-    xargs -r grep -nE '^#include "' | grep -vE "#include \"($2)/")"
+    xargs -r grep -nE '^#include "[^"]*/' | grep -vE "#include \"($2)/")"
 }
 
 allow ir 'ir'

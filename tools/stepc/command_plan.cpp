@@ -21,6 +21,8 @@ struct PlanCommandOptions {
   std::string program;
   int64_t memory_gib = 0;
   std::string svg;
+  std::string live_json;
+  bool live = false;
   bool json = false;
 };
 
@@ -116,11 +118,13 @@ Status plan(const PlanCommandOptions& options) {
   std::vector<RooflineRow> rows;
   if (peaks) rows = roofline(*planned->program, *peaks);
   if (!options.svg.empty()) STEPC_TRY(write_file_atomic(options.svg, live_chart_svg(planned->plan)));
+  if (!options.live_json.empty()) STEPC_TRY(write_file_atomic(options.live_json, live_chart_json(planned->plan)));
   if (options.json) {
     fmt::print("{}\n", json_text(plan_json(config, *planned, available, batch, rows)));
   } else {
     fmt::print("{}\n{}\n", parameter_text(config.model), memory_report(planned->plan, planned->layout));
     fmt::print("largest batch in {}: {}\n", bytes_text(available), batch);
+    if (options.live) fmt::print("\n{}", live_chart_text(planned->plan));
     if (peaks) fmt::print("\n{}", roofline_report(*planned->program, *peaks));
   }
   return check_fits(planned->plan, planned->layout, available);
@@ -138,6 +142,8 @@ void register_plan(CLI::App& app, Outcome& outcome) {
   command->add_option("--memory-gib", options->memory_gib, "Memory to fit (default: the device's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command->add_option("--svg", options->svg, "Write a chart of what lives when");
+  command->add_option("--live-json", options->live_json, "Write what lives when as JSON");
+  command->add_flag("--live", options->live, "Show the live bytes of every step");
   command->add_flag("--json", options->json, "Print JSON");
   command->callback([options, &outcome] { outcome.status = plan(*options); });
 }
