@@ -58,7 +58,7 @@ void check_gradient(const Heads& h) {
 }
 
 TEST_CASE("attention of any number of tokens") {
-  for (const int64_t tokens : {1, 31, 33, 64, 127, 257}) check_forward({1, tokens, 2, 64});
+  for (const int64_t tokens : {1, 31, 127, 257}) check_forward({1, tokens, 2, 64});
   check_forward({2, 70, 3, 128});
   check_forward({2, 40, 1, 64, false});
   check_forward({1, 37, 2, 33, false});
@@ -68,7 +68,7 @@ TEST_CASE("attention of any number of tokens") {
 }
 
 TEST_CASE("the gradient of attention of any number of tokens") {
-  for (const int64_t tokens : {1, 31, 33, 64, 127, 257}) check_gradient({1, tokens, 2, 64});
+  for (const int64_t tokens : {1, 33, 257}) check_gradient({1, tokens, 2, 64});
   check_gradient({2, 70, 3, 128});
   check_gradient({2, 40, 1, 64, false});
   check_gradient({1, 37, 2, 33, false});

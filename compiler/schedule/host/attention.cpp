@@ -35,6 +35,7 @@ class Attention {
   void group(Index first, Index rows);
   void score_tiles(Index first, Index rows);
   void softmax_row(Index first, Index row);
+  void store_lse(Index first, Index rows);
   void output_tiles(Index first, Index rows);
   // Keys that the tile of queries from `query` on may see.
   Index keys_of(Index query) const {
@@ -54,6 +55,7 @@ class Attention {
   BufferId v_panels_ = BufferId::none;
   BufferId q_rows_ = BufferId::none;
   BufferId scores_ = BufferId::none;
+  BufferId stats_ = BufferId::none;  // the largest score of each row, and its sum of exponentials
   BufferId p_rows_ = BufferId::none;
 };
 
@@ -63,6 +65,7 @@ void Attention::emit(Index first_query, int64_t block) {
   v_panels_ = head_.panels("v_panels", tokens, sizes_.dim, tiles_.cols);
   q_rows_ = head_.rows_buffer("q_rows", kGroup, sizes_.dim);
   scores_ = b_.shared("scores", Dtype::f32, {kGroup, round_up(std::max<int64_t>(tokens, 1), 32) + 16});
+  stats_ = b_.shared("stats", Dtype::f32, {2, kGroup});
   p_rows_ = head_.rows_buffer("p_rows", kGroup, tokens);
   const Index end = tokens % block == 0 ? first_query + block : min(first_query + block, tokens);
   const Index keys = sizes_.causal ? end : Index(tokens);
@@ -78,6 +81,7 @@ void Attention::group(Index first, Index rows) {
   head_.copy_rows(qkv, 0, q_rows_, first, rows);
   score_tiles(first, rows);
   b_.loop("row", 0, rows, 1, [&](Index row) { softmax_row(first, row); });
+  store_lse(first, rows);
   output_tiles(first, rows);
 }
 
@@ -127,8 +131,15 @@ void Attention::softmax_row(Index first, Index row) {
     const Fragment p = b_.pointwise(kernel::Op::mul, {b_.load(scores_, {row, c}, lanes), inverse_wide});
     b_.store(b_.cast(p, Dtype::bf16), p_rows_, {row, c});
   });
+  b_.store(largest, stats_, {0, row});
+  b_.store(sum, stats_, {1, row});
+}
+
+void Attention::store_lse(Index first, Index rows) {
   if (lse == BufferId::none) return;
-  b_.store(b_.pointwise(kernel::Op::add, {largest, b_.pointwise(kernel::Op::log, {sum})}), lse, {batch_, h_, query});
+  const Fragment log = b_.pointwise(kernel::Op::log, {b_.load(stats_, {1, 0}, {kGroup})});
+  const Fragment sum = b_.pointwise(kernel::Op::add, {b_.load(stats_, {0, 0}, {kGroup}), log});
+  b_.store_first(sum, lse, {batch_, h_, first}, rows);
 }
 
 void Attention::output_tiles(Index first, Index rows) {

@@ -31,13 +31,16 @@ Position through_view(const Program& program, LaneMath& math, const Node& node, 
 class FusedEpilogue {
  public:
   // `width`: lanes worked on at once.
-  FusedEpilogue(Region& region, const MatmulGroup& group, const MatmulConfig& config, int64_t width)
-      : region_(region), group_(group), width_(width) {
+  FusedEpilogue(const Problem& problem, Region& region, const MatmulGroup& group, const MatmulConfig& config,
+                int64_t width)
+      : problem_(problem), region_(region), group_(group), width_(width) {
     const Dtype dtype = region.program().type(group.product).dtype;
     tile_buffer_ = region.builder().shared("tile", dtype, {group.sizes.parts(), config.tile_rows, config.tile_cols});
     region.provide([this](ValueId value, const Position& where) { return product(value, where); });
   }
 
+  // Fetches the elements of operands and results that lie beside the tile's.
+  void prefetch(const MatmulTile& tile);
   void store(const MatmulTile& tile);
 
  private:
@@ -46,6 +49,7 @@ class FusedEpilogue {
   // Rows of all batches.
   int64_t all_rows() const { return group_.sizes.batch * group_.sizes.m; }
 
+  const Problem& problem_;
   Region& region_;
   const MatmulGroup& group_;
   int64_t width_;
@@ -53,6 +57,32 @@ class FusedEpilogue {
   Index tile_row_;     // in the tile
   Index tile_column_;  // of the tile's first element
 };
+
+void FusedEpilogue::prefetch(const MatmulTile& tile) {
+  const Shape& product = region_.program().type(group_.product).shape;
+  const int64_t columns = group_.sizes.columns();
+  const auto fetch = [&](ValueId value, size_t buffer, bool write) {
+    Shape shape = region_.program().type(value).shape;
+    if (problem_.shapes.contains(value) || shape.size() != product.size()) return;
+    const int64_t width = shape.back();
+    shape.back() = product.back();
+    if (shape != product || (width != columns && width != 2 * columns)) return;
+    const Index row = tile.batch * group_.sizes.m + tile.row;
+    shape.back() = width;
+    for (int64_t part = 0; part < width / columns; ++part) {
+      const Position in_rows{uniform_index(row), uniform_index(tile.column + part * columns)};
+      const Position position = reshape_position(region_.math(), in_rows, {all_rows(), width}, shape);
+      std::vector<Index> at;
+      for (const LaneIndex& index : position) at.push_back(index.base);
+      KernelBuilder& builder = region_.builder();
+      const auto id = static_cast<BufferId>(buffer);
+      if (builder.kernel().buffer(id).shape == shape)
+        builder.prefetch(builder.ref(id, at), {tile.rows, tile.columns}, write);
+    }
+  };
+  for (size_t i = 0; i < problem_.operands.size(); ++i) fetch(problem_.operands[i], i, false);
+  for (size_t i = 0; i < problem_.results.size(); ++i) fetch(problem_.results[i], problem_.operands.size() + i, true);
+}
 
 void FusedEpilogue::store(const MatmulTile& tile) {
   KernelBuilder& builder = region_.builder();
@@ -141,11 +171,14 @@ Result<Draft> build(const Problem& problem, const MatmulGroup& group, const Matm
       const auto y = static_cast<BufferId>(problem.operands.size());
       emit_matmul(builder, group.sizes, config, buffers, store_product(builder, y));
     } else {
-      FusedEpilogue fused(region, group, config, width);
+      FusedEpilogue fused(problem, region, group, config, width);
+      const auto before = [&](const MatmulTile& tile) { fused.prefetch(tile); };
       const auto store = [&](const MatmulTile& tile) { fused.store(tile); };
-      emit_matmul(builder, group.sizes, config, buffers, {nullptr, store});
+      emit_matmul(builder, group.sizes, config, buffers, {before, store});
     }
-    return Built{config.tasks(group.sizes), describe(config)};
+    std::string text = describe(config);
+    if (!group.plain) text += fmt::format(", epilogue on {} lanes", width);
+    return Built{config.tasks(group.sizes), std::move(text)};
   });
 }
 
@@ -163,7 +196,8 @@ Result<Draft> build_matmul(const Problem& problem) {
   while (config.tile_cols % width != 0) width /= 2;
   for (; width >= 1; width /= 2) {
     Result<Draft> draft = build(shaped, group, config, width);
-    const double cost = draft ? draft->cost / static_cast<double>(width) : 0;
+    const double arithmetic = static_cast<double>(problem.group.nodes.size());
+    const double cost = draft ? (draft->cost + arithmetic) / static_cast<double>(width) : 0;
     if (best && (!draft || cost >= best_cost)) continue;
     best = std::move(draft);
     best_cost = cost;
