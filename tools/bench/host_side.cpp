@@ -1,7 +1,7 @@
 #include "tools/bench/host_side.h"
 
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 
 #include "compiler/schedule/schedule.h"
 #include "ir/graph/builder.h"
@@ -39,6 +39,12 @@ void fill(void* memory, const TensorType& type, uint32_t stream) {
   }
 }
 
+double now(bool cpu_time) {
+  timespec time{};
+  clock_gettime(cpu_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 }  // namespace
 
 void HostSide::Free::operator()(void* memory) const { std::free(memory); }
@@ -48,7 +54,7 @@ HostSide::Memory HostSide::allocate(int64_t bytes) {
   return Memory(std::aligned_alloc(kPage, static_cast<size_t>((bytes + kPage) / kPage * kPage)));
 }
 
-Result<HostSide> HostSide::make(const Case& test, ThreadPool& pool) {
+Result<HostSide> HostSide::make(const Case& test, ThreadPool& pool, bool cpu_time) {
   const Module module = product_module(test);
   const Program& program = module.programs[0];
   const HostTarget target = detect_host_target();
@@ -58,6 +64,7 @@ Result<HostSide> HostSide::make(const Case& test, ThreadPool& pool) {
   side.pool_ = &pool;
   STEPC_ASSIGN(side.function_, side.loader_.load(code.object, scheduled.kernel.name));
   side.grid_ = scheduled.grid;
+  side.cpu_time_ = cpu_time;
   side.config_ = scheduled.config;
   std::vector<ValueId> values = scheduled.operands;
   values.insert(values.end(), scheduled.results.begin(), scheduled.results.end());
@@ -76,11 +83,11 @@ std::vector<double> HostSide::run(int count) {
   for (const Memory& memory : buffers_) buffers.push_back(memory.get());
   std::vector<double> seconds;
   for (int i = 0; i < count; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = now(cpu_time_);
     pool_->parallel_for(grid_, [&](int64_t task, int thread) {
       function_(buffers.data(), nullptr, task, scratch_[static_cast<size_t>(thread)].get());
     });
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(now(cpu_time_) - start);
   }
   return seconds;
 }

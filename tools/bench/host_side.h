@@ -14,7 +14,8 @@ namespace stepc::bench {
 
 class HostSide {
  public:
-  static Result<HostSide> make(const Case& test, ThreadPool& pool);
+  // cpu_time: the clock is the calling thread's processor time, for machines that do other work besides.
+  static Result<HostSide> make(const Case& test, ThreadPool& pool, bool cpu_time);
   // Seconds of each of `count` runs.
   std::vector<double> run(int count);
   const std::string& config() const { return config_; }
@@ -30,6 +31,7 @@ class HostSide {
   HostLoader loader_;
   HostKernelFunction function_ = nullptr;
   int64_t grid_ = 0;
+  bool cpu_time_ = false;
   std::vector<Memory> buffers_;
   std::vector<Memory> scratch_;  // one a thread
   std::string config_;

@@ -18,6 +18,7 @@ struct Options {
   double seconds = 1;
   std::string only;
   bool without_torch = false;
+  bool cpu_time = false;
   std::string python = "/usr/bin/python3";
   std::string json;
 };
@@ -52,7 +53,7 @@ double sum(const std::vector<double>& values) {
 // Rounds of a few milliseconds a side until `seconds` have been measured.
 Result<Measured> measure(const Case& test, const Options& options, ThreadPool& pool, std::optional<TorchSide>& torch) {
   constexpr double kRound = 0.02;
-  STEPC_ASSIGN(HostSide host, HostSide::make(test, pool));
+  STEPC_ASSIGN(HostSide host, HostSide::make(test, pool, options.cpu_time));
   if (torch) STEPC_TRY(torch->prepare(test));
   const double once = sum(host.run(4)) / 4;
   if (torch) STEPC_TRY(torch->run(4));
@@ -119,10 +120,11 @@ Status run(const Options& options) {
   std::optional<TorchSide> torch;
   if (!options.without_torch) {
     const std::string script = STEPC_SOURCE_DIR "/tools/bench/torch_side.py";
-    STEPC_ASSIGN(TorchSide started, TorchSide::start(options.python, script, pool.threads()));
+    STEPC_ASSIGN(TorchSide started, TorchSide::start(options.python, script, pool.threads(), options.cpu_time));
     torch.emplace(std::move(started));
   }
-  nlohmann::ordered_json json{{"cpu", cpu_name()}, {"date", date()}, {"threads", pool.threads()}};
+  nlohmann::ordered_json json{
+      {"cpu", cpu_name()}, {"date", date()}, {"threads", pool.threads()}, {"clock", options.cpu_time ? "cpu" : "wall"}};
   if (torch) json["pytorch_version"] = torch->version();
   fmt::print("{}, {} threads, {}{}\n", cpu_name(), pool.threads(), date(),
              torch ? ", PyTorch " + torch->version() : "");
@@ -149,8 +151,10 @@ int main(int argc, char** argv) {
   app.add_option("--only", options.only, "cases whose name contains this");
   app.add_option("--python", options.python, "the interpreter that has PyTorch");
   app.add_option("--json", options.json, "appends the run to this file as one line of JSON");
+  app.add_flag("--cpu-time", options.cpu_time, "one thread, in its processor time: for a busy machine");
   app.add_flag("--without-torch", options.without_torch, "our side alone");
   CLI11_PARSE(app, argc, argv);
+  if (options.cpu_time) options.threads = 1;
   const stepc::Status status = stepc::bench::run(options);
   if (status) return 0;
   fmt::print(stderr, "stepc_bench: {}\n", status.error().text());

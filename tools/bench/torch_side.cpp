@@ -22,7 +22,7 @@ TorchSide::~TorchSide() {
   if (process_ > 0) waitpid(process_, nullptr, 0);
 }
 
-Result<TorchSide> TorchSide::start(const std::string& python, const std::string& script, int threads) {
+Result<TorchSide> TorchSide::start(const std::string& python, const std::string& script, int threads, bool cpu_time) {
   std::signal(SIGPIPE, SIG_IGN);
   int requests[2];
   int answers[2];
@@ -34,7 +34,8 @@ Result<TorchSide> TorchSide::start(const std::string& python, const std::string&
     dup2(requests[0], 0);
     dup2(answers[1], 1);
     for (int end : {requests[0], requests[1], answers[0], answers[1]}) close(end);
-    execl(python.c_str(), python.c_str(), script.c_str(), std::to_string(threads).c_str(), nullptr);
+    execl(python.c_str(), python.c_str(), script.c_str(), std::to_string(threads).c_str(), cpu_time ? "cpu" : "wall",
+          nullptr);
     _exit(127);
   }
   close(requests[0]);

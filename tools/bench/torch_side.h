@@ -15,7 +15,7 @@ namespace stepc::bench {
 
 class TorchSide {
  public:
-  static Result<TorchSide> start(const std::string& python, const std::string& script, int threads);
+  static Result<TorchSide> start(const std::string& python, const std::string& script, int threads, bool cpu_time);
   TorchSide(TorchSide&& other) noexcept;
   TorchSide& operator=(TorchSide&&) = delete;
   ~TorchSide();
