@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <queue>
+#include <set>
 #include <unordered_set>
 
 #include "compiler/graph/fuse_graph.h"
@@ -83,11 +84,20 @@ class Writer {
   }
 
  private:
+  // Each node right after what it needs first, wherever that stood in the program: kernels of equal structure then
+  // come out as equal texts and share their code.
   void write_kernel(const FusedKernel& kernel) {
     const std::vector<NodeId> nodes = graph_.with_repeated(kernel.nodes);
+    std::set<NodeId> open(nodes.begin(), nodes.end());
     Group group{"", kernel.schedule, {}};
-    for (NodeId id : nodes) group.nodes.push_back(write(id));
+    for (NodeId id : kernel.nodes) write_needed(id, open, group);
     to_.groups.push_back(std::move(group));
+  }
+
+  void write_needed(NodeId id, std::set<NodeId>& open, Group& group) {
+    if (open.erase(id) == 0) return;
+    for (ValueId operand : from_.node(id).operands) write_needed(from_.value(operand).producer, open, group);
+    group.nodes.push_back(write(id));
   }
 
   // A repeated node's results are new values every time; what reads them is written next, in the same kernel.
