@@ -14,8 +14,9 @@
 //              elements and are read at the current row only; their operand's row-major element (row, column) is
 //              the space's. A base has rows * columns elements, or `rows`. In addition a result may be a *partial
 //              sum*: reduce_sum over axis 1 of [P, rows / P, ..columns..]; all of a group have one P.
-//  column_sum  One reduction that is not small, over adjacent axes that are not the trailing ones: [A, R, C] -> [A, C].
-//              It is the group's only result; what it reduces is evaluated at (a, r, c).
+//  column_sum  Reductions that are not small, all over the same adjacent axes of equal shapes, not the trailing ones:
+//              [A, R, C] -> [A, C]. They are read at their own (a, c), what they reduce is evaluated at (a, r, c).
+//              Every base has A * C elements.
 //  matmul      One matmul. Its operands are made outside, but for reshapes and casts bf16 -> f32. The space is
 //              its result's, as (batch * m, n). The product is read at its own column alone (ColumnMap::identity),
 //              or also at the neighbour in its pair of columns (pairs). In ColumnMap::halves there are bases of half

@@ -54,7 +54,7 @@ std::optional<Template> merged_template(Template producer, Template consumer) {
   if (either(matmul, pointwise)) return matmul;
   if (either(row, pointwise) || (producer == row && consumer == row)) return row;
   if (either(row, column_sum)) return row;  // as a partial sum
-  if (producer == pointwise && consumer == column_sum) return column_sum;
+  if (either(column_sum, pointwise) || (producer == column_sum && consumer == column_sum)) return column_sum;
   return std::nullopt;
 }
 
@@ -235,8 +235,7 @@ class Merger {
       for (int b : found) {
         if (a >= b || !worth_sharing(value, a, b)) continue;
         const auto schedule = merged_template(schedule_of(a), schedule_of(b));
-        const bool sums = schedule == Template::column_sum || schedule == Template::matmul;
-        if (!schedule || sums) continue;
+        if (!schedule || schedule == Template::matmul) continue;
         auto both = merged(a, b, *schedule);
         if (both && merge(a, b, std::move(*both))) return true;
       }

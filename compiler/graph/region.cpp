@@ -129,39 +129,63 @@ class ColumnSumWalk : public RegionWalk {
   using RegionWalk::RegionWalk;
 
   Result<RegionFacts> run() {
-    if (region_.results.size() != 1)
-      return user_error("expected one result of a column sum, found {}", region_.results.size());
-    const ValueId from = base(region_.results[0]);
-    const Node& node = program_.producer(from);
-    const bool sums = inside(from) && op_info(node.op).family == OpFamily::reduction &&
-                      !is_small_reduction(program_, node) && reduction_axes(program_, node) == ReductionAxes::middle;
-    if (!sums) return tl::unexpected(error(node, "expected a reduction over a leading or middle axis as the result"));
-    visit(program_.value(from).producer);
-    STEPC_TRY(read_reduced(node));
+    STEPC_TRY(find_space());
+    for (ValueId result : region_.results) {
+      const ValueId from = base(result);
+      if (elements_of(program_, from) != kept_)
+        return tl::unexpected(error(program_.producer(from), fmt::format("expected {} elements like the sums, found {}",
+                                                                         kept_, elements_of(program_, from))));
+      STEPC_TRY(read(from, math.at_linear(column_, program_.type(from).shape)));
+    }
     RegionFacts facts;
-    facts.tasks = static_cast<double>(elements_of(program_, from));
+    facts.tasks = static_cast<double>(kept_);
     return facts;
   }
 
  protected:
-  Status anchor(NodeId id, const TensorIndex&) override {
-    return tl::unexpected(error(program_.node(id), "not below the reduction of a column sum"));
+  Status anchor(NodeId id, const TensorIndex& at) override {
+    const Node& node = program_.node(id);
+    if (!is_column_reduction(node)) return tl::unexpected(error(node, "not in a kernel of template column_sum"));
+    const bool same = program_.type(node.operands[0]).shape == shape_ && node.attrs.integers(AttrKey::axes) == axes_;
+    if (!same) return tl::unexpected(error(node, "expected all sums of a kernel over the same axes of equal shapes"));
+    if (at != math.at_linear(column_, program_.type(node.results[0]).shape))
+      return tl::unexpected(error(node, "it is read at another column than the current one"));
+    work_bytes_ += op_work_bytes(node.op) * static_cast<double>(numel(shape_));
+    return read(node.operands[0], math.at_linear(element_, shape_));
   }
 
  private:
-  Status read_reduced(const Node& node) {
-    const Shape& from = program_.type(node.operands[0]).shape;
-    const auto last = static_cast<size_t>(node.attrs.integers(AttrKey::axes).back());
-    const int64_t kept = elements_of(program_, node.results[0]);
-    const int64_t inner = numel(Shape(from.begin() + static_cast<ptrdiff_t>(last) + 1, from.end()));
-    if (kept == 0) return read(node.operands[0], TensorIndex(from.size()));
-    const int64_t reduced = numel(from) / kept;
-    work_bytes_ += op_work_bytes(node.op) * static_cast<double>(numel(from));
-    const AxisIndex outer = axis_scale(math.variable(kept / inner), reduced * inner);
-    const AxisIndex middle = axis_scale(math.variable(reduced), inner);
-    const AxisIndex element = axis_add(axis_add(outer, middle), math.variable(inner));
-    return read(node.operands[0], math.at_linear(element, from));
+  bool is_column_reduction(const Node& node) const {
+    return op_info(node.op).family == OpFamily::reduction && !is_small_reduction(program_, node) &&
+           reduction_axes(program_, node) == ReductionAxes::middle;
   }
+
+  Status find_space() {
+    const auto found = std::find_if(region_.nodes.begin(), region_.nodes.end(),
+                                    [&](NodeId id) { return is_column_reduction(program_.node(id)); });
+    if (found == region_.nodes.end())
+      return user_error(
+          "expected a reduction over a leading or middle axis in a kernel of template column_sum, found none");
+    const Node& node = program_.node(*found);
+    shape_ = program_.type(node.operands[0]).shape;
+    axes_ = node.attrs.integers(AttrKey::axes);
+    kept_ = elements_of(program_, node.results[0]);
+    if (kept_ == 0) return {};
+    const int64_t inner = numel(Shape(shape_.begin() + static_cast<ptrdiff_t>(axes_.back()) + 1, shape_.end()));
+    const int64_t reduced = numel(shape_) / kept_;
+    const AxisIndex outer = math.variable(kept_ / inner);
+    const AxisIndex within = math.variable(inner);
+    column_ = axis_add(axis_scale(outer, inner), within);
+    element_ =
+        axis_add(axis_add(axis_scale(outer, reduced * inner), axis_scale(math.variable(reduced), inner)), within);
+    return {};
+  }
+
+  Shape shape_;  // of what is reduced
+  std::vector<int64_t> axes_;
+  int64_t kept_ = 0;
+  AxisIndex column_;
+  AxisIndex element_;
 };
 
 class MatmulWalk : public RegionWalk {

@@ -48,7 +48,7 @@ TEST_CASE("17 elements are no small reduction") {
         "kernel @k: reduce_sum, %a: not in a kernel of template pointwise");
   CHECK(check_text(kernel_module(x, "row", "%a: f32[4] = reduce_sum(%x) {axes=[1]}\n", {"a"})) == "");
   CHECK(check_text(kernel_module(x, "column_sum", "%a: f32[4] = reduce_sum(%x) {axes=[1]}\n", {"a"})) ==
-        "kernel @k: reduce_sum, %a: expected a reduction over a leading or middle axis as the result");
+        "kernel @k: expected a reduction over a leading or middle axis in a kernel of template column_sum, found none");
 }
 
 TEST_CASE("a row kernel reads reductions at the current row") {
@@ -85,7 +85,17 @@ TEST_CASE("a column sum reduces an axis that is not the last") {
   CHECK(check_text(kernel_module(x, "column_sum", square + "%s: f32[3, 5] = reduce_sum(%y) {axes=[1]}\n", {"s"})) ==
         "");
   CHECK(check_text(kernel_module(x, "column_sum", square + "%s: f32[3, 5] = reduce_sum(%y) {axes=[1]}\n",
-                                 {"s", "y"})) == "kernel @k: expected one result of a column sum, found 2");
+                                 {"s", "y"})) == "kernel @k: mul, %y: expected 15 elements like the sums, found 600");
+}
+
+TEST_CASE("sums over one axis are read at their own column, with arithmetic after them") {
+  const std::string x = "  %x: f32[40, 20] = input {name=\"x\"}\n  %w: f32[20] = input {name=\"w\"}\n";
+  const std::string sums = "%s: f32[20] = reduce_sum(%x) {axes=[0]}\n%t: f32[20] = reduce_max(%x) {axes=[0]}\n";
+  CHECK(check_text(kernel_module(x, "column_sum", sums + "%y: f32[20] = mul(%s, %w)\n%z: f32[20] = sub(%y, %t)\n",
+                                 {"y", "z"})) == "");
+  CHECK(check_text(kernel_module(x, "column_sum",
+                                 sums + "%r: f32[20] = reverse(%t) {axes=[0]}\n%y: f32[20] = mul(%s, %r)\n", {"y"})) ==
+        "kernel @k: reduce_max, %t: it is read at another column than the current one");
 }
 
 const std::string kFactors = "  %a: f32[6, 5] = input {name=\"a\"}\n  %b: f32[5, 8] = input {name=\"b\"}\n";

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "compiler/graph/fuse_check.h"
 #include "compiler/schedule/host/boxes.h"
 #include "compiler/schedule/host/templates.h"
 #include "compiler/schedule/host/views.h"
@@ -26,9 +27,15 @@ struct ColumnProblem {
 Result<ColumnProblem> analyse(const Problem& problem) {
   const Program& program = problem.program;
   ColumnProblem columns;
+  const auto is_long = [&](NodeId id) {
+    const Node& node = program.node(id);
+    return op_info(node.op).family == OpFamily::reduction && !is_small_reduction(program, node);
+  };
+  // Beside long reductions the small ones are mere arithmetic.
+  const bool any_long = std::any_of(problem.group.nodes.begin(), problem.group.nodes.end(), is_long);
   for (NodeId id : problem.group.nodes) {
     const Node& node = program.node(id);
-    if (op_info(node.op).family != OpFamily::reduction) continue;
+    if (op_info(node.op).family != OpFamily::reduction || (any_long && !is_long(id))) continue;
     const Shape& shape = program.type(node.operands[0]).shape;
     const std::vector<int64_t>& axes = node.attrs.integers(AttrKey::axes);
     if (!columns.reductions.empty() && (shape != columns.operand || axes != columns.axes)) {
