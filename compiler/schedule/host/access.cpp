@@ -121,8 +121,13 @@ bool Access::store(Fragment fragment, ValueId value, const Position& at) {
     builder_.store(fragment, place.buffer, bases(place.at));
     return true;
   }
-  if (any_dynamic(place.at)) return false;
   const Lanes& lanes = math_.lanes();
+  if (any_dynamic(place.at)) {
+    const LaneIndex linear = linear_position(math_, at, program_.type(value).shape);
+    if (linear.dynamic.valid() || !contiguous(active_pattern(linear, lanes))) return false;
+    buffers_.needs_flat.insert(value);
+    return true;
+  }
   const Fragment wide = builder_.splat(fragment, {lanes.width});
   if (!along_last(place.at)) {
     const LaneIndex linear = linear_position(math_, at, place.shape);

@@ -107,10 +107,22 @@ std::pair<LaneIndex, LaneIndex> LaneMath::split(const LaneIndex& x, int64_t divi
   const Fragment by = splat(i32(divisor));
   LaneIndex quotient{Index(0), {}, op(kernel::Op::div, all, by), {0, (extent - 1) / divisor}};
   LaneIndex remainder{Index(0), {}, op(kernel::Op::rem, all, by), {0, divisor - 1}};
+  splits_.push_back({x, divisor, quotient.dynamic, remainder.dynamic});
   return {quotient, remainder};
 }
 
 LaneIndex LaneMath::join(const LaneIndex& quotient, int64_t divisor, const LaneIndex& remainder) {
+  const auto is_split = [&](const Split& split) {
+    return split.divisor == divisor && split.quotient.id == quotient.dynamic.id &&
+           split.remainder.id == remainder.dynamic.id;
+  };
+  if (quotient.dynamic.valid() && remainder.dynamic.valid()) {
+    const auto split = std::find_if(splits_.begin(), splits_.end(), is_split);
+    const auto is_zero = [](Index x) { return x.is_constant() && x.constant() == 0; };
+    const bool alone =
+        quotient.pattern.empty() && remainder.pattern.empty() && is_zero(quotient.base) && is_zero(remainder.base);
+    if (alone && split != splits_.end()) return split->whole;
+  }
   return add(scale(quotient, divisor), remainder);
 }
 

@@ -78,8 +78,17 @@ class LaneMath {
   Fragment op(kernel::Op op, Fragment a, Fragment b) { return builder_.pointwise(op, {a, b}); }
   LaneIndex tidy(LaneIndex x) const;
 
+  // Splits of lanes that are known only at run time, for join to undo.
+  struct Split {
+    LaneIndex whole;
+    int64_t divisor = 1;
+    Fragment quotient;
+    Fragment remainder;
+  };
+
   KernelBuilder& builder_;
   Lanes lanes_;
+  std::vector<Split> splits_;
 };
 
 // The position's identity: equal vectors mean equal positions.

@@ -167,7 +167,9 @@ Result<Draft> build(const Problem& problem, const MatmulGroup& group, const Matm
   return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
     builder.set_grid(config.tasks(group.sizes));
     builder.begin_role("main");
-    if (group.plain) {
+    if (config.tasks(group.sizes) == 0) {
+      // Nothing to make, nothing to divide a task's number by.
+    } else if (group.plain) {
       const auto y = static_cast<BufferId>(problem.operands.size());
       emit_matmul(builder, group.sizes, config, buffers, store_product(builder, y));
     } else {

@@ -154,9 +154,10 @@ class Analysis {
       if (contains(rows_.partials, result)) continue;
       std::vector<Box> boxes = boxes_of(program_, problem_.group, result, kMinRun, true);
       const auto by_columns = [&](const Box& box) {
-        return cut_along_columns(box, program_.type(box.value).shape, rows_.rows);
+        const bool one_axis = !box.extents.empty() && box.extents.back() * rows_.rows == numel(box.extents);
+        return (box.whole || one_axis) && cut_along_columns(box, program_.type(box.value).shape, rows_.rows);
       };
-      // Uncut where the cut would part rows.
+      // Uncut where the cut would part rows, or columns that are several axes.
       if (!std::all_of(boxes.begin(), boxes.end(), by_columns))
         boxes = boxes_of(program_, problem_.group, result, INT64_MAX, true);
       for (const Box& box : boxes) {

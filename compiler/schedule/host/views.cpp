@@ -10,12 +10,9 @@ LaneIndex zero() { return {Index(0), {}, {}, {0, 0}}; }
 // One index over dimensions [begin, end) of `shape`.
 LaneIndex join_all(LaneMath& math, const Position& at, const Shape& shape, size_t begin, size_t end) {
   if (begin == end) return zero();
-  LaneIndex whole = at[end - 1];
-  int64_t extent = shape[end - 1];
-  for (size_t d = end - 1; d-- > begin;) {
-    whole = math.join(at[d], extent, whole);
-    extent *= shape[d];
-  }
+  LaneIndex whole = at[begin];
+  // From the outermost on: the reverse of split_all, so that join recognises its parts.
+  for (size_t d = begin + 1; d < end; ++d) whole = math.join(whole, shape[d], at[d]);
   return whole;
 }
 
