@@ -12,8 +12,10 @@
 //              stores each operand at its offset: then it is the operands' bases that match the space.
 //  row         The space is rows x columns. Reductions that are not small are over trailing axes of `columns`
 //              elements and are read at the current row only; their operand's row-major element (row, column) is
-//              the space's. A base has rows * columns elements, or `rows`. In addition a result may be a *partial
-//              sum*: reduce_sum over axis 1 of [P, rows / P, ..columns..]; all of a group have one P.
+//              the space's. A base has `rows` elements, or rows * columns, of which leading axes of `rows` elements are
+//              the rows; its columns are one axis if it is stored through a transpose or reverse. In addition a
+//              result may be a *partial sum*: reduce_sum over axis 1 of [P, rows / P, ..columns..]; all of a group
+//              have one P.
 //  column_sum  Reductions that are not small, all over the same adjacent axes of equal shapes, not the trailing ones:
 //              [A, R, C] -> [A, C]. They are read at their own (a, c), what they reduce is evaluated at (a, r, c).
 //              Every base has A * C elements.

@@ -100,12 +100,32 @@ class RowWalk : public RegionWalk {
     return from[0];
   }
 
+  // Whether some leading axes hold just the rows, so that the others hold a row's columns.
+  bool leads_with_rows(const Shape& shape) const {
+    int64_t leading = 1;
+    for (size_t d = 0; d < shape.size() && leading < rows_; ++d) leading *= shape[d];
+    return leading == rows_ || rows_ * columns_ == 0;
+  }
+
+  // Whether elements of a row are put elsewhere than beside each other although they fill several axes.
+  bool scatters_columns(ValueId result, ValueId from) const {
+    bool moves = false;
+    for (ValueId value = result; value != from; value = program_.producer(value).operands[0])
+      moves |= program_.producer(value).op != Op::reshape;
+    Shape shape = program_.type(from).shape;
+    std::erase(shape, 1);
+    return moves && !shape.empty() && shape.back() < columns_;
+  }
+
   Status store(ValueId result) {
     const ValueId from = base(result);
     const int64_t count = elements_of(program_, from);
     const bool row_value = count == rows_;
     if (row_value && rows_ != rows_ * columns_) return read(from, math.at_linear(row_, program_.type(from).shape));
-    if (count == rows_ * columns_) return read_elements(from);
+    if (count == rows_ * columns_ && scatters_columns(result, from))
+      return tl::unexpected(
+          error(program_.producer(result), "its columns are several axes and stored in another order"));
+    if (count == rows_ * columns_ && leads_with_rows(program_.type(from).shape)) return read_elements(from);
     const int64_t parts = parts_of(from);
     const Node& node = program_.producer(from);
     if (parts == 0 || (parts_ != 0 && parts != parts_))

@@ -45,7 +45,9 @@ class InPlace {
     const int maker = group_making(root);
     if (maker < 0) return false;
     const Group& group = program_.groups[static_cast<size_t>(maker)];
-    if (group.schedule != Template::pointwise && group.schedule != Template::matmul) return false;
+    const bool in_order = group.schedule == Template::pointwise || group.schedule == Template::matmul ||
+                          group.schedule == Template::column_sum;
+    if (!in_order) return false;
     for (size_t n = 0; n < program_.nodes.size(); ++n) {
       const int reader = group_of_[n];
       if (reader < 0) continue;

@@ -3,8 +3,8 @@
 //  - the assigned value is made by a group (directly, or reshaped outside of groups afterwards) and is no
 //    other assignment's in-place value;
 //  - every other group that reads the old value runs before that group;
-//  - the group itself is pointwise, or a contraction with a pointwise epilogue, and reads the old value only
-//    through pointwise ops: at the very index that it then writes.
+//  - the group itself is pointwise, or a contraction or column sum that ends in pointwise ops, and reads the old
+//    value only through pointwise ops: at the very index that it then writes.
 #pragma once
 
 #include "ir/graph/fused.h"

@@ -67,6 +67,19 @@ TEST_CASE("a row kernel reads reductions at the current row") {
         "kernel @k: reduce_sum, %t: expected a result of 40 rows of 20 columns, found f32[2]");
 }
 
+TEST_CASE("what a row kernel stores has its rows as leading axes") {
+  const std::string x = "  %x: f32[5, 7, 50] = input {name=\"x\"}\n";
+  const std::string body = "%t: f32[7, 5, 50] = transpose(%x) {permutation=[1, 0, 2]}\n";
+  const std::string back = "%y: f32[7, 5, 50] = exp(%t)\n%z: f32[5, 7, 50] = transpose(%y) {permutation=[1, 0, 2]}\n";
+  const std::string one_axis = "%m: f32[7, 5] = reduce_max(%t) {axes=[2]}\n";
+  const std::string two_axes = "%m: f32[7] = reduce_max(%t) {axes=[1, 2]}\n";
+  CHECK(check_text(kernel_module(x, "row", body + one_axis + back, {"m", "z"})) == "");
+  CHECK(check_text(kernel_module(x, "row", body + two_axes + back, {"m", "z"})) ==
+        "kernel @k: transpose, %z: its columns are several axes and stored in another order");
+  CHECK(check_text(kernel_module(x, "row", body + two_axes + "%y: f32[5, 7, 50] = exp(%x)\n", {"m", "y"})) ==
+        "kernel @k: exp, %y: expected a result of 7 rows of 250 columns, found f32[5, 7, 50]");
+}
+
 TEST_CASE("a row kernel may write partial sums over its rows") {
   const std::string x = "  %x: f32[40, 20] = input {name=\"x\"}\n";
   const std::string body =
