@@ -4,6 +4,7 @@
 build() {
   local kind=$1 folder=build/$1
   shift
+  mkdir -p build
   local options=(-G Ninja -DCMAKE_BUILD_TYPE=Release)
   [ "$kind" = sanitize ] && options+=(-DSTEPC_SANITIZE=ON)
   command -v ccache >/dev/null && options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
