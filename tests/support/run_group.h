@@ -19,6 +19,8 @@
 #include "ir/graph/fused.h"
 #include "ir/graph/verify.h"
 #include "ir/kernel/interpret.h"
+#include "ir/kernel/parse.h"
+#include "ir/kernel/print.h"
 #include "ir/kernel/verify.h"
 
 namespace stepc::test {
@@ -114,6 +116,19 @@ inline std::string differences(const Tensor& found, const Tensor& wanted, Tolera
   return "";
 }
 
+// The kernel is well formed, its text reads back, and every access is proved to be in bounds (`proved`).
+inline void check_kernel(const kernel::Kernel& kernel, bool proved) {
+  const Status verified = kernel::verify(kernel);
+  REQUIRE_MESSAGE(verified.has_value(), verified.error().text() << "\n" << kernel::print_kernel(kernel));
+  const std::string text = kernel::print_kernel(kernel);
+  if (proved) {
+    for (const std::string& access : kernel::unproved_accesses(kernel)) CHECK_MESSAGE(false, access << "\n" << text);
+  }
+  const auto parsed = kernel::parse_kernel(text, "kernel.kir");
+  REQUIRE_MESSAGE(parsed.has_value(), parsed.error().text() << "\n" << text);
+  CHECK(kernel::print_kernel(*parsed) == text);
+}
+
 // Schedules and runs one group on the evaluator's values; buffers lie between guard bytes.
 inline void check_group(const Program& program, const Group& group, const TensorMap& trace, const HostTarget& target,
                         const Executor& execute, Tolerance tolerance) {
@@ -122,8 +137,7 @@ inline void check_group(const Program& program, const Group& group, const Tensor
   // The tails of contractions are in bounds by remainders that ranges do not know.
   const bool contracts = group.schedule == Template::matmul || group.schedule == Template::attention ||
                          group.schedule == Template::attention_grad;
-  if (!contracts)
-    for (const std::string& access : kernel::unproved_accesses(scheduled->kernel)) FAIL_CHECK("unproved: " << access);
+  check_kernel(scheduled->kernel, !contracts);
   constexpr size_t kGuard = 256;
   std::vector<Bytes> memory;
   std::vector<ValueId> values = scheduled->operands;

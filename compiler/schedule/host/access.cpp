@@ -38,13 +38,32 @@ bool contiguous(const std::vector<int64_t>& pattern) {
   return true;
 }
 
+int64_t count_divisions(const kernel::Kernel& kernel, kernel::ExprId id) {
+  if (id == kernel::ExprId::none) return 0;
+  const kernel::Expr& expr = kernel.expr(id);
+  const bool divides = expr.kind == kernel::ExprKind::div || expr.kind == kernel::ExprKind::rem;
+  return (divides ? 1 : 0) + count_divisions(kernel, expr.a) + count_divisions(kernel, expr.b);
+}
+
 }  // namespace
+
+// Is the place's number in row-major order easier to compute than its indices?
+bool Access::easier_flat(const Position& at, const Shape& shape) {
+  int64_t apart = 0;
+  for (const LaneIndex& x : at) apart += count_divisions(builder_.kernel(), x.base.id(builder_));
+  if (apart == 0 || any_dynamic(at)) return false;
+  const LaneIndex linear = linear_position(math_, at, shape);
+  return count_divisions(builder_.kernel(), linear.base.id(builder_)) < apart;
+}
 
 Access::Place Access::place_of(ValueId value, const Position& at) {
   const Shape& shape = program_.type(value).shape;
   const BufferId buffer = buffers_.ids.at(value);
   const Shape declared = builder_.kernel().buffer(buffer).shape;
-  if (declared == shape) return {buffer, shape, at};
+  if (declared == shape) {
+    if (easier_flat(at, shape)) buffers_.needs_flat.insert(value);
+    return {buffer, shape, at};
+  }
   return {buffer, declared, reshape_position(math_, at, shape, declared)};
 }
 
@@ -71,11 +90,28 @@ std::optional<Fragment> Access::load_last(const Place& place) {
   }
   if (span > 4 * lanes.width || lanes.count) return std::nullopt;
   cost_ += 2;
-  const auto window = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(span)));
-  const Fragment loaded = builder_.load_first(place.buffer, at, {window}, Index(span));
   std::vector<int64_t> from = place.at.back().pattern;
+  if (const auto skipped = skipped_lanes(place, low, span)) {
+    std::vector<Index> block = bases(place.at);
+    block.back() = block.back() - Index(*skipped);
+    for (int64_t& lane : from) lane += *skipped;
+    return builder_.permute(builder_.load(place.buffer, block, {lanes.width}), from);
+  }
+  const auto window = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(span)));
   for (int64_t& lane : from) lane = std::clamp<int64_t>(lane - low, 0, window - 1);
-  return builder_.permute(loaded, from);
+  return builder_.permute(builder_.load_first(place.buffer, at, {window}, Index(span)), from);
+}
+
+// How far the place's base is from the start of an aligned block of the buffer in which all lanes lie: such a
+// block is one load, whatever is taken from it.
+std::optional<int64_t> Access::skipped_lanes(const Place& place, int64_t low, int64_t span) const {
+  const int64_t width = math_.lanes().width;
+  if (place.shape.back() % width != 0) return std::nullopt;
+  for (int64_t skipped = std::max<int64_t>(0, -low); skipped + low + span <= width; ++skipped) {
+    const Index start = place.at.back().base - Index(skipped);
+    if (builder_.multiple_of(start.id(builder_)) % width == 0) return skipped;
+  }
+  return std::nullopt;
 }
 
 // The base of the place is an element that the first active lane or a neighbour reads, so that it is in bounds.
@@ -131,7 +167,8 @@ bool Access::store(Fragment fragment, ValueId value, const Position& at) {
   const Fragment wide = builder_.splat(fragment, {lanes.width});
   if (!along_last(place.at)) {
     const LaneIndex linear = linear_position(math_, at, place.shape);
-    if (linear.dynamic.valid() || !contiguous(active_pattern(linear, lanes))) return store_apart(wide, place);
+    const bool apart = linear.dynamic.valid() || !contiguous(active_pattern(linear, lanes));
+    if (apart || buffers_.flat.contains(value)) return store_apart(wide, place);
     buffers_.needs_flat.insert(value);
     return true;
   }

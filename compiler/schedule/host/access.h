@@ -48,6 +48,8 @@ class Access {
   };
   Place place_of(ValueId value, const Position& at);
   std::optional<Fragment> load_last(const Place& place);
+  bool easier_flat(const Position& at, const Shape& shape);
+  std::optional<int64_t> skipped_lanes(const Place& place, int64_t low, int64_t span) const;
   Fragment gather(const Place& place);
   bool store_apart(Fragment wide, const Place& place);
 

@@ -52,6 +52,7 @@ std::vector<Nest> make_nests(const Problem& problem, bool through_views) {
 // Evaluates and stores every box at one vector of the nest.
 void emit_vector(Region& region, const Nest& nest, Index row, const LaneIndex& column) {
   const Shape flat{nest.rows, nest.columns};
+  region.set_space(nest.rows, nest.columns, row, column);
   for (const Box& box : nest.boxes) {
     Position at = reshape_position(region.math(), {uniform_index(row), column}, flat, box.extents);
     for (size_t d = 0; d < at.size(); ++d) at[d].base = at[d].base + Index(box.offset[d]);

@@ -1,6 +1,7 @@
 #include "compiler/schedule/host/region.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "compiler/schedule/host/views.h"
@@ -17,7 +18,33 @@ kernel::Op kernel_op(Op op) {
   return *same;
 }
 
+// The lane of `own` whose indices are those of `lane` of `where`.
+std::optional<int64_t> find_lane(const Position& own, const Position& where, int64_t lane) {
+  const auto offset = [](const LaneIndex& x, int64_t l) {
+    return x.pattern.empty() ? 0 : x.pattern[static_cast<size_t>(l)];
+  };
+  int64_t lanes = 1;
+  std::vector<int64_t> wanted;
+  for (size_t d = 0; d < own.size(); ++d) {
+    const Index distance = where[d].base - own[d].base;
+    if (own[d].dynamic.valid() || where[d].dynamic.valid() || !distance.is_constant()) return std::nullopt;
+    wanted.push_back(distance.constant() + offset(where[d], lane));
+    lanes = std::max(lanes, static_cast<int64_t>(own[d].pattern.size()));
+  }
+  for (int64_t candidate = 0; candidate < lanes; ++candidate) {
+    bool same = true;
+    for (size_t d = 0; d < own.size(); ++d) same = same && offset(own[d], candidate) == wanted[d];
+    if (same) return candidate;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+bool is_costly(Op op) {
+  constexpr std::array kCostly{Op::exp, Op::log, Op::sin, Op::cos, Op::tanh, Op::logistic, Op::pow};
+  return std::find(kCostly.begin(), kCostly.end(), op) != kCostly.end();
+}
 
 double reduction_start(Op op) {
   if (op == Op::reduce_sum) return 0;
@@ -50,7 +77,11 @@ Fragment Region::unsupported(ValueId value, std::string_view reason) {
   return zeros(value);
 }
 
-Fragment Region::zeros(ValueId value) { return builder_.constant(0, program_.type(value).dtype); }
+Fragment Region::constant(double value, Dtype dtype) {
+  const Fragment made = builder_.constant(value, dtype);
+  constants_[made.id] = value;
+  return made;
+}
 
 Region::Key Region::key_of(ValueId value, const Position& where) {
   Key key = position_key(builder_, where);
@@ -75,7 +106,9 @@ void Region::scope(const Lanes& lanes, const std::function<void()>& body) {
 Fragment Region::wide(Fragment fragment) {
   if (math_.lanes().width == 1 || !builder_.shape(fragment).empty()) return fragment;
   if (auto found = widened_.find(fragment.id); found != widened_.end()) return found->second;
-  return widened_[fragment.id] = math_.splat(fragment);
+  const auto number = constants_.find(fragment.id);
+  if (number == constants_.end()) return widened_[fragment.id] = math_.splat(fragment);
+  return widened_[fragment.id] = builder_.constant(number->second, builder_.dtype(fragment), {math_.lanes().width});
 }
 
 Fragment Region::at(ValueId value, const Position& where) {
@@ -112,7 +145,7 @@ Fragment Region::evaluate(ValueId value, const Position& where) {
 
 Fragment Region::leaf(ValueId value, const Node& node, const Position& where) {
   if (node.op == Op::constant) {
-    return builder_.constant(node.attrs.real(AttrKey::value), program_.type(value).dtype);
+    return constant(node.attrs.real(AttrKey::value), program_.type(value).dtype);
   }
   if (node.op == Op::iota) {
     return math_.materialise(where[static_cast<size_t>(node.attrs.integer(AttrKey::axis))]);
@@ -142,7 +175,25 @@ Fragment Region::random_bits(ValueId value, const Node& node, const Position& wh
   return in_order ? drawn : builder_.permute(drawn, from);
 }
 
+// The value at lanes that are all lanes of the vector under way.
+std::optional<Fragment> Region::permuted(ValueId value, const Position& where) {
+  const Shape& shape = program_.type(value).shape;
+  if (!space_ || math_.lanes().width == 1 || numel(shape) != numel(space_->shape)) return std::nullopt;
+  const Position own = reshape_position(math_, space_->at, space_->shape, shape);
+  if (position_key(builder_, own) == position_key(builder_, where)) return std::nullopt;
+  std::vector<int64_t> from;
+  for (int64_t lane = 0; lane < math_.lanes().width; ++lane) {
+    const auto source = find_lane(own, where, std::min(lane, math_.lanes().active - 1));
+    if (!source) return std::nullopt;
+    from.push_back(*source);
+  }
+  return builder_.permute(wide(at(value, own)), from);
+}
+
 Fragment Region::pointwise(ValueId value, const Node& node, const Position& where) {
+  if (is_costly(node.op)) {
+    if (auto known = permuted(value, where)) return *known;
+  }
   std::vector<Fragment> operands;
   bool any_wide = false;
   for (ValueId operand : node.operands) {

@@ -18,6 +18,9 @@ namespace stepc::host {
 // Reductions over at most so many elements are written out wherever they are read.
 constexpr int64_t kUnrolledReduction = 16;
 
+// Does the op take many instructions?
+bool is_costly(Op op);
+
 // What a reduction starts from, the op that adds an element, and the one that reduces a fragment's lanes.
 double reduction_start(Op op);
 kernel::Op reduction_step(Op op);
@@ -30,6 +33,12 @@ class Region {
 
   Region(KernelBuilder& builder, const Program& program, const Group& group, Buffers& buffers);
   void provide(Provider provider) { provider_ = std::move(provider); }
+
+  // The elements under way: those of a space of rows x columns at one row and some columns. A costly value
+  // that is read at other lanes of the same vector is then computed in the space's order and permuted.
+  void set_space(int64_t rows, int64_t columns, Index row, LaneIndex column) {
+    space_ = Space{{rows, columns}, {{row, {}, {}, {0, 0}}, std::move(column)}};
+  }
 
   // The lanes of what is evaluated next. Changes only between scopes.
   void set_lanes(Lanes lanes) { math_.set_lanes(std::move(lanes)); }
@@ -66,12 +75,14 @@ class Region {
   Fragment leaf(ValueId value, const Node& node, const Position& where);
   Fragment random_bits(ValueId value, const Node& node, const Position& where);
   Fragment pointwise(ValueId value, const Node& node, const Position& where);
+  std::optional<Fragment> permuted(ValueId value, const Position& where);
   Fragment view(ValueId value, const Node& node, const Position& where);
   Fragment pad(ValueId value, const Node& node, const Position& where);
   Fragment concat(ValueId value, const Node& node, const Position& where);
   Fragment reduction(ValueId value, const Node& node, const Position& where);
   Fragment gather_rows(ValueId value, const Node& node, const Position& where);
-  Fragment zeros(ValueId value);
+  Fragment zeros(ValueId value) { return constant(0, program_.type(value).dtype); }
+  Fragment constant(double value, Dtype dtype);
   Fragment unsupported(ValueId value, std::string_view reason);
 
   KernelBuilder& builder_;
@@ -80,6 +91,12 @@ class Region {
   Access access_;
   std::vector<bool> inside_;  // by node
   Provider provider_;
+  struct Space {
+    Shape shape;
+    Position at;
+  };
+  std::optional<Space> space_;
+  std::map<kernel::FragId, double> constants_;
   // Of the open scopes.
   std::map<Key, Fragment> known_;
   std::map<Key, Index> known_indices_;

@@ -1,7 +1,6 @@
 #include "compiler/schedule/host/row_problem.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <set>
@@ -42,11 +41,6 @@ ReductionShape shape_of(const Program& program, const Node& node) {
     }
   }
   return result;
-}
-
-bool is_costly(Op op) {
-  constexpr std::array kCostly{Op::exp, Op::log, Op::sin, Op::cos, Op::tanh, Op::logistic, Op::pow};
-  return std::find(kCostly.begin(), kCostly.end(), op) != kCostly.end();
 }
 
 bool contains(const std::vector<ValueId>& values, ValueId value) {
