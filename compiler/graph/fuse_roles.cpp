@@ -76,6 +76,9 @@ class RoleFinder {
   }
 
   Role role(NodeId id) const { return roles_[index_of(id)]; }
+  bool widens(const Node& made) const {
+    return made.op == Op::cast && program_.type(made.operands[0]).dtype == Dtype::bf16;
+  }
 
   void decide(NodeId id) {
     if (role(id) != Role::kernel) return;
@@ -83,8 +86,7 @@ class RoleFinder {
     if (made.results.size() != 1 || from_memory_[index_of(made.results[0])]) return;
     if (!can_repeat(made)) return;
     Recipe recipe = recipe_of(id);
-    const bool widens = made.op == Op::cast && program_.type(made.operands[0]).dtype == Dtype::bf16;
-    const bool always = is_free(made.op) || made.op == Op::reshape || widens;
+    const bool always = is_free(made.op) || made.op == Op::reshape || widens(made);
     if (!always && !is_scalar(made, recipe) && !is_cheap(id, recipe)) return;
     roles_[index_of(id)] = Role::repeated;
     recipes_[index_of(id)] = std::move(recipe);
@@ -156,8 +158,7 @@ class RoleFinder {
     std::set<NodeId> readers;
     for (NodeId user : users_[index_of(value)]) {
       const Node& reader = program_.node(user);
-      const bool widens = reader.op == Op::cast && program_.type(reader.operands[0]).dtype == Dtype::bf16;
-      const bool through = is_free(reader.op) || reader.op == Op::reshape || widens;
+      const bool through = is_free(reader.op) || reader.op == Op::reshape || widens(reader);
       if (through && !from_memory_[index_of(reader.results[0])] && role(user) != Role::alias)
         readers.merge(readers_of(reader.results[0]));
       else
@@ -180,7 +181,7 @@ class RoleFinder {
     double count = 0;
     for (NodeId user : users_[index_of(value)]) {
       const Node& reader = program_.node(user);
-      const bool view = op_info(reader.op).family == OpFamily::view;
+      const bool view = op_info(reader.op).family == OpFamily::view || widens(reader);
       const bool gathers = reader.op == Op::gather_rows && reader.operands[0] == value;
       if (!view && !gathers) count += 1;
       if (!view && !gathers) continue;

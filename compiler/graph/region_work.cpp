@@ -11,6 +11,7 @@ double op_work_bytes(Op op) {
   constexpr double kSimple = 1.0 / 16;
   constexpr double kTranscendental = 1;
   constexpr double kSlow = 4;
+  constexpr double kGathered = 0.25;  // the place of a row has to be looked up
   switch (op) {
     case Op::input:
     case Op::param:
@@ -27,7 +28,6 @@ double op_work_bytes(Op op) {
     case Op::reverse:
     case Op::concat:
     case Op::matmul:
-    case Op::gather_rows:
     case Op::scatter_add_rows:
     case Op::attention:
     case Op::attention_grad:
@@ -62,6 +62,7 @@ double op_work_bytes(Op op) {
     case Op::logistic:
     case Op::div:
     case Op::rem: return kTranscendental;
+    case Op::gather_rows: return kGathered;
     case Op::sin:
     case Op::cos:
     case Op::tanh:
