@@ -1,6 +1,8 @@
 // Transcendental functions as straight vector code, the same on every CPU. Sources: argument reduction by
 // Cody and Waite ("Software Manual for the Elementary Functions", 1980); exp and tanh polynomials fitted as in
 // Moshier's Cephes library; log, pow, sin and cos are short series in double, which is plenty for f32.
+#include <llvm/IR/IntrinsicsX86.h>
+
 #include <cmath>
 #include <numbers>
 
@@ -101,6 +103,44 @@ llvm::Value* log_of_double(HostContext& context, llvm::Value* x) {
   return d.fma(builder.CreateSIToFP(exponent, x->getType()), d.c(std::numbers::ln2), builder.CreateFMul(series, s));
 }
 
+// value * 2^n for integral n: in two factors, so that the largest results do not overflow early.
+llvm::Value* scale_twice(HostContext& context, llvm::Value* value, llvm::Value* n) {
+  auto& builder = context.builder;
+  llvm::Value* whole = to_integer(context, n);
+  llvm::Value* half = builder.CreateAShr(whole, 1);
+  value = builder.CreateFMul(value, power_of_two(context, half, value->getType()));
+  return builder.CreateFMul(value, power_of_two(context, builder.CreateSub(whole, half), value->getType()));
+}
+
+// The same by AVX-512's own instruction, some lanes at a time.
+llvm::Value* scale_at_once(HostContext& context, llvm::Value* value, llvm::Value* n) {
+  auto& builder = context.builder;
+  auto* type = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
+  const unsigned lanes = type ? type->getNumElements() : 1;
+  const unsigned step = lanes <= 4 ? 4 : lanes <= 8 ? 8 : 16;
+  const auto id = step == 4   ? llvm::Intrinsic::x86_avx512_mask_scalef_ps_128
+                  : step == 8 ? llvm::Intrinsic::x86_avx512_mask_scalef_ps_256
+                              : llvm::Intrinsic::x86_avx512_mask_scalef_ps_512;
+  auto* part_type = llvm::FixedVectorType::get(builder.getFloatTy(), step);
+  const auto part = [&](llvm::Value* x, unsigned first) -> llvm::Value* {
+    if (!type) return builder.CreateInsertElement(llvm::PoisonValue::get(part_type), x, uint64_t{0});
+    llvm::SmallVector<int, 16> mask;
+    for (unsigned i = 0; i < step; ++i) mask.push_back(first + i < lanes ? static_cast<int>(first + i) : -1);
+    return builder.CreateShuffleVector(x, mask);
+  };
+  std::vector<llvm::Value*> parts;
+  for (unsigned first = 0; first < lanes; first += step) {
+    std::vector<llvm::Value*> operands{part(value, first), part(n, first), llvm::Constant::getNullValue(part_type),
+                                       step == 16 ? builder.getInt16(0xffff) : builder.getInt8(0xff)};
+    if (step == 16) operands.push_back(builder.getInt32(4));  // rounding as the thread has it
+    parts.push_back(builder.CreateIntrinsic(id, {}, operands));
+  }
+  if (!type) return builder.CreateExtractElement(parts[0], uint64_t{0});
+  llvm::SmallVector<int, 64> kept;
+  for (unsigned i = 0; i < lanes; ++i) kept.push_back(static_cast<int>(i));
+  return builder.CreateShuffleVector(concat_vectors(context, parts), kept);
+}
+
 // e to a double; the result is meant for rounding to f32.
 llvm::Value* exp_of_double(HostContext& context, llvm::Value* x) {
   auto& builder = context.builder;
@@ -119,7 +159,7 @@ llvm::Value* exp_of_double(HostContext& context, llvm::Value* x) {
 
 }  // namespace
 
-// x = n ln 2 + r, |r| <= ln 2 / 2; 2^n in two factors so that the largest results do not overflow early.
+// x = n ln 2 + r, |r| <= ln 2 / 2.
 llvm::Value* emit_exp(HostContext& context, llvm::Value* x) {
   auto& builder = context.builder;
   const Lanes f{context, x->getType()};
@@ -132,10 +172,7 @@ llvm::Value* emit_exp(HostContext& context, llvm::Value* x) {
   llvm::Value* p = f.polynomial(
       r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
   llvm::Value* value = builder.CreateFAdd(f.fma(p, builder.CreateFMul(r, r), r), f.c(1));
-  llvm::Value* whole = to_integer(context, n);
-  llvm::Value* half = builder.CreateAShr(whole, 1);
-  value = builder.CreateFMul(value, power_of_two(context, half, x->getType()));
-  value = builder.CreateFMul(value, power_of_two(context, builder.CreateSub(whole, half), x->getType()));
+  value = context.target.vector_bytes == 64 ? scale_at_once(context, value, n) : scale_twice(context, value, n);
   value = builder.CreateSelect(too_low, f.c(0), value);
   return builder.CreateSelect(too_high, llvm::ConstantFP::getInfinity(x->getType()), value);
 }

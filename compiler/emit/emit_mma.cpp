@@ -183,6 +183,8 @@ Rows split_rows(HostContext& context, const Rows& rows, size_t vectors, int64_t 
   return parts;
 }
 
+}  // namespace
+
 llvm::Value* concat_vectors(HostContext& context, llvm::ArrayRef<llvm::Value*> parts) {
   if (parts.size() == 1) return parts[0];
   auto& builder = context.builder;
@@ -198,8 +200,6 @@ llvm::Value* concat_vectors(HostContext& context, llvm::ArrayRef<llvm::Value*> p
   }
   return whole;
 }
-
-}  // namespace
 
 void emit_mma(HostContext& context, const KOp& op) {
   auto& builder = context.builder;

@@ -78,6 +78,7 @@ void emit_random_bits(HostContext& context, const kernel::KOp& op);
 void emit_pack(HostContext& context, const kernel::KOp& op);
 void emit_prefetch(HostContext& context, const kernel::KOp& op);
 // emit_mma.cpp
+llvm::Value* concat_vectors(HostContext& context, llvm::ArrayRef<llvm::Value*> parts);
 void emit_mma(HostContext& context, const kernel::KOp& op);
 // emit_control.cpp
 void emit_body(HostContext& context, const kernel::Body& body, std::vector<Rows>& yielded);
