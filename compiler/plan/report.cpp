@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <optional>
 
 #include "compiler/plan/liveness.h"
 #include "ir/graph/print.h"
@@ -73,6 +75,19 @@ std::string_view phase_colour(Phase phase) {
     case Phase::optimizer: return "#54a24b";
   }
   return "#888";
+}
+
+struct BatchNeed {
+  int64_t batch;
+  int64_t bytes;
+};
+
+// The batch at which the line through two needs reaches `bytes`.
+int64_t line_meets(const BatchNeed& a, const BatchNeed& b, int64_t bytes) {
+  const double slope = static_cast<double>(b.bytes - a.bytes) / static_cast<double>(b.batch - a.batch);
+  const double batch = static_cast<double>(b.batch) + static_cast<double>(bytes - b.bytes) / slope;
+  constexpr double kFar = 1e15;  // a flat line: anywhere
+  return static_cast<int64_t>(std::isfinite(batch) ? std::clamp(std::floor(batch), -kFar, kFar) : kFar);
 }
 
 }  // namespace
@@ -213,18 +228,23 @@ Status check_fits(const Plan& plan, const ModuleLayout& layout, int64_t availabl
                     largest_buffers(plan, layout));
 }
 
+// The need grows almost evenly with the batch, so the line through the last two batches tried says where to
+// look next; after a few misses plain halving takes over, so that it ends whatever the need does.
 Result<int64_t> largest_batch(int64_t available_bytes, int64_t limit,
                               const std::function<Result<int64_t>(int64_t batch)>& need) {
-  // fits: known to fit; fails: known not to.
+  constexpr int kInterpolations = 8;
   int64_t fits = 0, fails = limit + 1;
-  for (int64_t batch = 1; fits + 1 < fails;) {
-    STEPC_ASSIGN(const int64_t needed, need(batch));
-    if (needed <= available_bytes)
-      fits = batch;
+  std::optional<BatchNeed> before;
+  for (int64_t batch = 1, tries = 1; fits + 1 < fails; ++tries) {
+    STEPC_ASSIGN(const int64_t bytes, need(batch));
+    (bytes <= available_bytes ? fits : fails) = batch;
+    const BatchNeed now{batch, bytes};
+    if (tries > kInterpolations)
+      batch = fits + (fails - fits) / 2;
     else
-      fails = batch;
-    const bool doubling = fails == limit + 1;
-    batch = doubling ? std::min(limit, 2 * std::max<int64_t>(1, fits)) : fits + (fails - fits) / 2;
+      batch = before ? line_meets(*before, now, available_bytes) : 8;
+    before = now;
+    batch = std::clamp(batch, fits + 1, std::max(fits + 1, fails - 1));
   }
   return fits;
 }

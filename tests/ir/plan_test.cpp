@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <random>
 
 #include "ir/plan/bundle_io.h"
 #include "ir/plan/verify.h"
@@ -116,6 +117,27 @@ TEST_CASE("the bundle verifier compares plans with kernels and layout") {
         "@v and @w share bytes");
   CHECK(error([](Bundle& b) { b.persistents.arena_bytes[0] = 75; }) == "@w: lies outside its arena");
   CHECK(error([](Bundle& b) { b.plans.push_back(b.plans[0]); }) == "plan @p appears twice");
+}
+
+TEST_CASE("damaged plans are refused or verify, whatever the damage") {
+  std::mt19937 random(3);
+  const std::string text = plan_text(good_plan());
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string damaged = text;
+    for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits) {
+      const size_t at = random() % damaged.size();
+      switch (random() % 3) {
+        case 0: damaged[at] = static_cast<char>("0123456789-\",[]{}ex"[random() % 19]); break;
+        case 1: damaged.erase(at, random() % 9); break;
+        default: damaged.insert(at, std::to_string(random() % 3 ? random() % 9 : (uint64_t{1} << 62))); break;
+      }
+    }
+    const auto plan = parse_plan(damaged, "plan.json");
+    if (plan) CHECK(verify_plan(*plan).has_value());
+    refused += plan ? 0 : 1;
+  }
+  CHECK(refused > 2000);
 }
 
 struct Folder {
