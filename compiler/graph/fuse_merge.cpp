@@ -5,6 +5,7 @@
 #include <queue>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "ir/support/check.h"
 
@@ -26,7 +27,8 @@ struct Kernel {
   double bytes = 0;  // to and from memory
   double cost = 0;
   bool alive = true;
-  int version = 0;  // counts the merges
+  int version = 0;             // counts the merges
+  std::vector<int> consumers;  // kernels that read results, by the numbers they had; see `now`
 };
 
 double cost_of(const RegionFacts& facts) {
@@ -70,8 +72,8 @@ class Merger {
       merge_along_edges();
     } while (merge_siblings());
     std::vector<FusedKernel> fused;
-    for (Kernel& kernel : kernels_)
-      if (kernel.alive) fused.push_back(std::move(kernel.fused));
+    for (Kernel& k : kernels_)
+      if (k.alive) fused.push_back(std::move(k.fused));
     return fused;
   }
 
@@ -81,10 +83,13 @@ class Merger {
       const auto id = static_cast<NodeId>(n);
       if (graph_.role(id) != Role::kernel) continue;
       kernel_of_[n] = static_cast<int>(kernels_.size());
-      const auto kernel = assemble({lone_template(program_, program_.node(id)), {id}}, -1, -1);
-      STEPC_CHECK(kernel.has_value(), "program @{}: {}", program_.name, kernel.error().text());
-      kernels_.push_back(*kernel);
+      const auto lone = assemble({lone_template(program_, program_.node(id)), {id}}, -1, -1);
+      STEPC_CHECK(lone.has_value(), "program @{}: {}", program_.name, lone.error().text());
+      kernels_.push_back(*lone);
+      now_.push_back(kernel_of_[n]);
     }
+    seen_.assign(kernels_.size(), 0);
+    for (int k = 0; k < static_cast<int>(kernels_.size()); ++k) find_consumers(k);
   }
 
   // The kernel of these nodes, which are now those of kernels `a` and `b`.
@@ -100,24 +105,37 @@ class Merger {
   bool is_read_outside(ValueId value, NodeId maker, int a, int b) const {
     const std::vector<NodeId>& readers = graph_.readers(value);
     return std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
-      const int kernel = kernel_of_[index_of(reader)];
-      const bool same = reader == maker || (kernel >= 0 && (kernel == a || kernel == b));
+      const int k = kernel_of_[index_of(reader)];
+      const bool same = reader == maker || (k >= 0 && (k == a || k == b));
       return !same;
     });
   }
 
+  void find_consumers(int k) {
+    std::vector<int>& found = kernel(k).consumers;
+    for (ValueId result : kernel(k).results)
+      for (NodeId reader : graph_.readers(result)) found.push_back(kernel_of_[index_of(reader)]);
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    std::erase_if(found, [&](int consumer) { return consumer == k || consumer < 0; });
+  }
+
+  // The kernel that the one which had this number is part of.
+  int now(int k) {
+    int& merged_into = now_[static_cast<size_t>(k)];
+    if (merged_into != k) merged_into = now(merged_into);
+    return merged_into;
+  }
+
   // The kernels that read results of this one, or those whose results it reads.
-  std::set<int> consumers(int k) const {
+  std::set<int> consumers(int k) {
     std::set<int> found;
-    for (ValueId result : kernels_[static_cast<size_t>(k)].results)
-      for (NodeId reader : graph_.readers(result)) found.insert(kernel_of_[index_of(reader)]);
-    found.erase(k);
-    found.erase(-1);
+    for (int consumer : kernel(k).consumers) found.insert(now(consumer));
     return found;
   }
   std::set<int> producers(int k) const {
     std::set<int> found;
-    for (NodeId id : kernels_[static_cast<size_t>(k)].fused.nodes)
+    for (NodeId id : kernel(k).fused.nodes)
       for (ValueId source : graph_.sources(id)) found.insert(kernel_of_[index_of(program_.value(source).producer)]);
     found.erase(k);
     found.erase(-1);
@@ -125,20 +143,24 @@ class Merger {
   }
 
   // A way from `from` to `to` through at least one other kernel.
-  bool reaches_around(int from, int to) const {
-    std::set<int> seen{from, to};
+  bool reaches_around(int from, int to) {
+    ++search_;
     std::vector<int> open;
-    const auto push = [&](int k) {
-      if (seen.insert(k).second) open.push_back(k);
+    const auto push_consumers = [&](int k) {
+      for (int number : kernel(k).consumers) {
+        const int consumer = now(number);
+        if (consumer == to && k != from) return true;
+        if (consumer == to || std::exchange(seen_[static_cast<size_t>(consumer)], search_) == search_) continue;
+        open.push_back(consumer);
+      }
+      return false;
     };
-    for (int k : consumers(from)) push(k);
+    seen_[static_cast<size_t>(from)] = search_;
+    push_consumers(from);
     while (!open.empty()) {
       const int k = open.back();
       open.pop_back();
-      for (int next : consumers(k)) {
-        if (next == to) return true;
-        push(next);
-      }
+      if (push_consumers(k)) return true;
     }
     return false;
   }
@@ -152,8 +174,8 @@ class Merger {
 
   // The kernel of `a` and `b`, if there may be one and it pays; circles are not looked for.
   std::optional<Kernel> merged(int a, int b, Template schedule) const {
-    const Kernel& into = kernels_[static_cast<size_t>(a)];
-    const Kernel& from = kernels_[static_cast<size_t>(b)];
+    const Kernel& into = kernel(a);
+    const Kernel& from = kernel(b);
     FusedKernel fused{schedule, into.fused.nodes};
     fused.nodes.insert(fused.nodes.end(), from.fused.nodes.begin(), from.fused.nodes.end());
     std::sort(fused.nodes.begin(), fused.nodes.end());
@@ -166,18 +188,22 @@ class Merger {
   // Merges `b` into `a`, unless that made a circle.
   bool merge(int a, int b, Kernel both) {
     if (reaches_around(a, b) || reaches_around(b, a)) return false;
-    both.version = kernels_[static_cast<size_t>(a)].version + 1;
-    kernels_[static_cast<size_t>(a)] = std::move(both);
-    kernels_[static_cast<size_t>(b)] = {};
-    kernels_[static_cast<size_t>(b)].alive = false;
-    for (NodeId id : kernels_[static_cast<size_t>(a)].fused.nodes) kernel_of_[index_of(id)] = a;
+    both.version = kernel(a).version + 1;
+    kernel(a) = std::move(both);
+    kernel(b) = {};
+    kernel(b).alive = false;
+    now_[static_cast<size_t>(b)] = a;
+    for (NodeId id : kernel(a).fused.nodes) kernel_of_[index_of(id)] = a;
+    find_consumers(a);
     return true;
   }
 
-  Template schedule_of(int k) const { return kernels_[static_cast<size_t>(k)].fused.schedule; }
-  bool alive(int k) const { return kernels_[static_cast<size_t>(k)].alive; }
-  int version(int k) const { return kernels_[static_cast<size_t>(k)].version; }
-  double cost(int k) const { return kernels_[static_cast<size_t>(k)].cost; }
+  Kernel& kernel(int k) { return kernels_[static_cast<size_t>(k)]; }
+  const Kernel& kernel(int k) const { return kernels_[static_cast<size_t>(k)]; }
+  Template schedule_of(int k) const { return kernel(k).fused.schedule; }
+  bool alive(int k) const { return kernel(k).alive; }
+  int version(int k) const { return kernel(k).version; }
+  double cost(int k) const { return kernel(k).cost; }
 
   void push(int producer, int consumer) {
     const auto schedule = merged_template(schedule_of(producer), schedule_of(consumer));
@@ -208,12 +234,12 @@ class Merger {
     }
   }
 
-  Phase phase_of(int k) const { return program_.node(kernels_[static_cast<size_t>(k)].fused.nodes.back()).phase; }
+  Phase phase_of(int k) const { return program_.node(kernel(k).fused.nodes.back()).phase; }
 
   bool worth_sharing(ValueId value, int a, int b) const {
     const TensorType& type = program_.type(value);
     const auto bytes = static_cast<double>(numel(type.shape) * dtype_bytes(type.dtype));
-    const double smaller = std::min(kernels_[static_cast<size_t>(a)].bytes, kernels_[static_cast<size_t>(b)].bytes);
+    const double smaller = std::min(kernel(a).bytes, kernel(b).bytes);
     return bytes >= kWorthSharing * smaller && phase_of(a) == phase_of(b);
   }
 
@@ -246,6 +272,9 @@ class Merger {
   const Program& program_;
   std::vector<Kernel> kernels_;
   std::vector<int> kernel_of_;  // of a node; -1: in none
+  std::vector<int> now_;        // of a kernel: itself, or one that it was merged into
+  std::vector<int> seen_;       // the last search that came to a kernel
+  int search_ = 0;
   // Pairs that may merge, the best last: gain, then the earliest kernels; with the versions that were looked at.
   std::priority_queue<std::tuple<double, int, int, int, int, Template>> candidates_;
 };

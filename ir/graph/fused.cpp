@@ -205,7 +205,9 @@ std::vector<ValueId> group_operands(const Program& program, const Group& group) 
 std::vector<ValueId> group_results(const Program& program, const Group& group) {
   const std::vector<bool> inside = membership(program, group);
   std::vector<bool> read_outside(program.values.size(), false);
-  for (size_t n = 0; n < program.nodes.size(); ++n)
+  // Nothing before the group's first node can read what it makes.
+  const size_t first = group.nodes.empty() ? program.nodes.size() : index_of(group.nodes[0]);
+  for (size_t n = first; n < program.nodes.size(); ++n)
     if (!inside[n])
       for (ValueId operand : program.nodes[n].operands) read_outside[index_of(operand)] = true;
   std::vector<ValueId> results;
