@@ -1,6 +1,7 @@
 #include "ir/kernel/index_facts.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "ir/support/check.h"
@@ -136,9 +137,11 @@ class Ranger {
   std::vector<Linear> bounding_sums(const Linear::Term& term, int depth) const;
   std::vector<Linear> division_bounds(const Expr& expr, const Linear::Term& term) const;
   int64_t upper_bound(const Linear& sum, int depth) const;
+  int64_t search_upper_bound(const Linear& sum, int depth) const;
 
   const Kernel& kernel_;
   const Definitions* definitions_;
+  mutable std::map<std::vector<int64_t>, int64_t> bounds_;  // upper_bound's answers
 };
 
 Range Ranger::node(const Expr& node, int depth) const {
@@ -220,6 +223,18 @@ std::vector<Linear> Ranger::bounding_sums(const Linear::Term& term, int depth) c
 }
 
 int64_t Ranger::upper_bound(const Linear& sum, int depth) const {
+  // Terms that are replaced in another order give the same sum: without this the search is factorial.
+  std::vector<int64_t> key{depth};
+  for (const Linear::Term& term : sum.terms) {
+    key.push_back(static_cast<int64_t>(term.atom));
+    key.push_back(term.coefficient);
+  }
+  key.push_back(sum.constant);
+  if (const auto known = bounds_.find(key); known != bounds_.end()) return known->second;
+  return bounds_[key] = search_upper_bound(sum, depth);
+}
+
+int64_t Ranger::search_upper_bound(const Linear& sum, int depth) const {
   int64_t best = sum.constant;
   for (const Linear::Term& term : sum.terms) {
     const Range range = node(kernel_.expr(term.atom), depth - 1);
