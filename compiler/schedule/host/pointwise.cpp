@@ -97,7 +97,7 @@ int64_t count_divisions(const kernel::Kernel& kernel) {
   const std::function<bool(kernel::ExprId)> visit = [&](kernel::ExprId id) -> bool {
     if (id == kernel::ExprId::none) return false;
     const kernel::Expr& expr = kernel.expr(id);
-    if (expr.kind == kernel::ExprKind::variable) return kernel.variables[index_of(expr.variable)].name == "c";
+    if (expr.kind == kernel::ExprKind::variable) return kernel.variables[index_of(expr.variable)].name == "col";
     const bool by_column = static_cast<int>(visit(expr.a)) + static_cast<int>(visit(expr.b)) > 0;
     const bool divides = expr.kind == kernel::ExprKind::div || expr.kind == kernel::ExprKind::rem;
     if (by_column && divides && seen.insert(id).second) ++divisions;

@@ -51,6 +51,8 @@ class Region {
   // at(), as a vector whatever the position.
   Fragment wide_at(ValueId value, const Position& where) { return wide(at(value, where)); }
   Fragment wide(Fragment fragment);
+  // A scalar; wide() of it is a constant too.
+  Fragment constant(double value, Dtype dtype);
   // Stores it as the result's element there; the first form evaluates the result.
   void store(ValueId result, const Position& where) { store(at(result, where), result, where); }
   void store(Fragment fragment, ValueId result, const Position& where);
@@ -82,7 +84,6 @@ class Region {
   Fragment reduction(ValueId value, const Node& node, const Position& where);
   Fragment gather_rows(ValueId value, const Node& node, const Position& where);
   Fragment zeros(ValueId value) { return constant(0, program_.type(value).dtype); }
-  Fragment constant(double value, Dtype dtype);
   Fragment unsupported(ValueId value, std::string_view reason);
 
   KernelBuilder& builder_;

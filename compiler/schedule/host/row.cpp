@@ -44,7 +44,7 @@ class RowBuilder {
 
   void zero(BufferId buffer, int64_t columns) {
     for_columns(region_, columns, width(columns),
-                [&](const LaneIndex& c) { store_lanes(builder_.constant(0, Dtype::f32), buffer, c); });
+                [&](const LaneIndex& c) { store_lanes(region_.constant(0, Dtype::f32), buffer, c); });
   }
 
   // A vector of a shared row, at the column's lanes.
@@ -121,7 +121,7 @@ class RowBuilder {
       for (ValueId value : reductions)
         initial.push_back(builder_.constant(reduction_start(op_of(value)), Dtype::f32, {lanes}));
       sums = builder_.loop(
-          "c", Index(0), Index(rows_.columns / lanes * lanes), Index(lanes), initial,
+          "col", Index(0), Index(rows_.columns / lanes * lanes), Index(lanes), initial,
           [&](Index c, const std::vector<Fragment>& carried) {
             std::vector<Fragment> next;
             region_.scope(lanes_for(lanes), [&] {

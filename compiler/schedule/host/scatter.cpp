@@ -57,7 +57,7 @@ class ScatterBuilder {
     rows_ = builder_.shared("rows", Dtype::f32, {scatter_.task_results, scatter_.columns});
     first_ = builder_.task() * Index(scatter_.task_results);
     each_column("r", Index(0), Index(scatter_.task_results),
-                [this](Index r, const LaneIndex& c) { store_lanes(builder_.constant(0, Dtype::f32), {r, c.base}); });
+                [this](Index r, const LaneIndex& c) { store_lanes(region_.constant(0, Dtype::f32), {r, c.base}); });
     builder_.loop("n", Index(0), Index(scatter_.rows), Index(1),
                   [this](Index n) { region_.scope(Lanes{}, [&] { add_row(n); }); });
     region_.provide([this](ValueId value, const Position& at) { return provided(value, at); });

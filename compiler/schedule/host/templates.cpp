@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "compiler/kernel/drop_unused.h"
 #include "compiler/kernel/hoist.h"
 #include "ir/support/check.h"
 
@@ -41,7 +42,8 @@ Result<Draft> build_kernel(const Problem& problem, const Build& build) {
     }
     const size_t flat_before = buffers.flat.size();
     buffers.flat.insert(buffers.needs_flat.begin(), buffers.needs_flat.end());
-    if (buffers.flat.size() == flat_before) return Draft{hoist_invariants(builder.finish()), built, region.cost()};
+    if (buffers.flat.size() == flat_before)
+      return Draft{drop_unused(hoist_invariants(builder.finish())), built, region.cost()};
   }
   STEPC_UNREACHABLE("the buffers of @{} do not settle", problem.group.name);
 }
@@ -66,7 +68,7 @@ LaneIndex uniform_index(Index index) { return {index, {}, {}, {0, 0}}; }
 
 void for_full_columns(Region& region, Index low, Index high, int64_t width,
                       const std::function<void(const LaneIndex&)>& body) {
-  region.builder().loop("c", low, high, Index(width),
+  region.builder().loop("col", low, high, Index(width),
                         [&](Index c) { region.scope(lanes_for(width), [&] { body(region.math().along(c)); }); });
 }
 
