@@ -174,7 +174,7 @@ TEST_CASE("swiglu: halves of the columns meet") {
     CHECK(column_map(program, program.groups[0]) == ColumnMap::halves);
     const auto scheduled = schedule_host(program, program.groups[0], baseline_host_target());
     REQUIRE(scheduled.has_value());
-    CHECK_MESSAGE(scheduled->config.ends_with("on 8 lanes"), scheduled->config);
+    CHECK_MESSAGE(scheduled->config.ends_with("on 16 lanes"), scheduled->config);
     run_everywhere(test);
   }
 }

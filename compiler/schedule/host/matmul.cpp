@@ -46,8 +46,11 @@ class FusedEpilogue {
  private:
   std::optional<Fragment> product(ValueId value, const Position& where);
   void store_at(const MatmulTile& tile, const MatmulStore& store, Index row, const LaneIndex& column);
-  // Rows of all batches.
-  int64_t all_rows() const { return group_.sizes.batch * group_.sizes.m; }
+  // The tile's row `row` and a column of [batch, m, width], at its place in a tensor of as many elements.
+  Position place(const MatmulTile& tile, Index row, const LaneIndex& column, int64_t width, const Shape& shape) {
+    const Position at{uniform_index(tile.batch), uniform_index(tile.row + row), column};
+    return reshape_position(region_.math(), at, {group_.sizes.batch, group_.sizes.m, width}, shape);
+  }
 
   const Problem& problem_;
   Region& region_;
@@ -67,11 +70,9 @@ void FusedEpilogue::prefetch(const MatmulTile& tile) {
     const int64_t width = shape.back();
     shape.back() = product.back();
     if (shape != product || (width != columns && width != 2 * columns)) return;
-    const Index row = tile.batch * group_.sizes.m + tile.row;
     shape.back() = width;
     for (int64_t part = 0; part < width / columns; ++part) {
-      const Position in_rows{uniform_index(row), uniform_index(tile.column + part * columns)};
-      const Position position = reshape_position(region_.math(), in_rows, {all_rows(), width}, shape);
+      const Position position = place(tile, 0, uniform_index(tile.column + part * columns), width, shape);
       std::vector<Index> at;
       for (const LaneIndex& index : position) at.push_back(index.base);
       KernelBuilder& builder = region_.builder();
@@ -92,9 +93,8 @@ void FusedEpilogue::store(const MatmulTile& tile) {
   tile_column_ = tile.column;
   builder.loop("row", 0, tile.rows, 1, [&](Index row) {
     tile_row_ = row;
-    const Index global_row = tile.batch * group_.sizes.m + tile.row + row;
     for_columns(region_, tile.columns, width_, [&](const LaneIndex& column) {
-      for (const MatmulStore& store : group_.stores) store_at(tile, store, global_row, column);
+      for (const MatmulStore& store : group_.stores) store_at(tile, store, row, column);
     });
   });
 }
@@ -106,8 +106,7 @@ void FusedEpilogue::store_at(const MatmulTile& tile, const MatmulStore& store, I
   const int64_t parts = store.half ? 1 : group_.sizes.parts();
   for (int64_t part = 0; part < parts; ++part) {
     const LaneIndex at_column = math.add(column, uniform_index(tile.column + part * group_.sizes.columns()));
-    const Position in_rows{uniform_index(row), at_column};
-    Position at = reshape_position(math, in_rows, {all_rows(), width}, program.type(store.base).shape);
+    Position at = place(tile, row, at_column, width, program.type(store.base).shape);
     for (NodeId id : store.views) at = through_view(program, math, program.node(id), at);
     for (size_t d = 0; d < at.size(); ++d) at[d].base = at[d].base + store.offset[d];
     region_.store(store.result, at);

@@ -14,11 +14,13 @@ constexpr int64_t kPanelBytes = 256 << 10;
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
-// The vector registers hold the accumulators, a row of B and one element of A.
-void pick_tile(MatmulConfig& config, const HostTarget& target) {
+// The vector registers hold the accumulators, a row of B and one element of A; of bf16 without a dot product,
+// both halves of these.
+void pick_tile(MatmulConfig& config, const MatmulProblem& problem, const HostTarget& target) {
+  const bool widened = problem.math_dtype == Dtype::bf16 && !target.bf16_dot;
   config.lanes = target.vector_bytes / 4;
   config.tile_rows = target.vector_bytes == 64 ? 8 : 4;
-  config.tile_cols = target.vector_bytes == 32 ? 3 * config.lanes : 2 * config.lanes;
+  config.tile_cols = target.vector_bytes == 32 && !widened ? 3 * config.lanes : 2 * config.lanes;
 }
 
 int64_t pick_block_k(const MatmulProblem& problem, int64_t unit) {
@@ -54,7 +56,7 @@ void split_blocks(MatmulConfig& config, const MatmulProblem& problem) {
 
 MatmulConfig pick_matmul(const MatmulProblem& problem, const HostTarget& target) {
   MatmulConfig config;
-  pick_tile(config, target);
+  pick_tile(config, problem, target);
   const int64_t unit = problem.math_dtype == Dtype::bf16 ? 2 : 1;
   config.block_k = pick_block_k(problem, unit);
   const int64_t widest = config.block_k * 512 * 4 / unit <= kPanelBytes ? 512 : 256;
