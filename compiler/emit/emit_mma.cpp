@@ -134,12 +134,12 @@ Progress emit_k_loop(HostContext& context, const Product& product, Progress star
   auto* after = context.block("k.end");
   builder.CreateCondBr(builder.CreateICmpSGT(turns, context.i64(0)), inside, after);
 
-  builder.SetInsertPoint(inside);
   const auto phi = [&](llvm::Value* first) {
     auto* made = builder.CreatePHI(first->getType(), 2);
     made->addIncoming(first, before);
     return made;
   };
+  builder.SetInsertPoint(inside);
   auto* left = phi(turns);
   auto* a = phi(start.a);
   auto* b = phi(start.b);
@@ -160,8 +160,7 @@ Progress emit_k_loop(HostContext& context, const Product& product, Progress star
 
   builder.SetInsertPoint(after);
   const auto join = [&](llvm::Value* first, llvm::Value* last) {
-    auto* made = builder.CreatePHI(first->getType(), 2);
-    made->addIncoming(first, before);
+    auto* made = phi(first);
     made->addIncoming(last, inside);
     return made;
   };

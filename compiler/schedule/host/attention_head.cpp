@@ -1,3 +1,4 @@
+// Where a head's rows lie, and the copies, tiles and stores that attention and its gradient have in common.
 #include <algorithm>
 
 #include "compiler/schedule/host/attention.h"

@@ -1,3 +1,4 @@
+// Finds a group's product, what it reads, and the way from it to each result.
 #include "compiler/schedule/host/matmul_group.h"
 
 #include <algorithm>
