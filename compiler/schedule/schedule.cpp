@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/graph/fuse_check.h"
 #include "compiler/schedule/host/templates.h"
 #include "ir/graph/fused.h"
 #include "ir/support/check.h"
@@ -11,15 +12,10 @@ namespace {
 
 // Row groups whose reductions are all small enough to be written out make vectors across rows instead.
 bool has_only_small_reductions(const Program& program, const Group& group) {
-  for (NodeId id : group.nodes) {
+  return std::all_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) {
     const Node& node = program.node(id);
-    if (op_info(node.op).family != OpFamily::reduction) continue;
-    int64_t count = 1;
-    for (int64_t axis : node.attrs.integers(AttrKey::axes))
-      count *= program.type(node.operands[0]).shape[static_cast<size_t>(axis)];
-    if (count > host::kUnrolledReduction) return false;
-  }
-  return true;
+    return op_info(node.op).family != OpFamily::reduction || is_small_reduction(program, node);
+  });
 }
 
 Result<host::Draft> build(const host::Problem& problem) {

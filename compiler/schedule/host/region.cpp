@@ -322,6 +322,18 @@ Index Region::index_at(ValueId value, const Position& where, Range range) {
   return known_indices_[key] = index;
 }
 
+Fragment Region::load_lanes(BufferId buffer, std::vector<Index> at) {
+  const Lanes& lanes = math_.lanes();
+  if (lanes.width == 1) return builder_.load(buffer, std::move(at), {});
+  return builder_.load_first(buffer, std::move(at), {lanes.width}, Index(lanes.active));
+}
+
+void Region::store_lanes(Fragment fragment, BufferId buffer, std::vector<Index> at) {
+  const Lanes& lanes = math_.lanes();
+  if (lanes.width == 1) return builder_.store(fragment, buffer, std::move(at));
+  builder_.store_first(wide(fragment), buffer, std::move(at), Index(lanes.active));
+}
+
 void Region::store(Fragment fragment, ValueId result, const Position& where) {
   if (!access_.store(fragment, result, where))
     fail(fmt::format("%{} would be stored at places that depend on data", program_.value(result).name));

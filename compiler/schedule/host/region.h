@@ -56,8 +56,11 @@ class Region {
   // Stores it as the result's element there; the first form evaluates the result.
   void store(ValueId result, const Position& where) { store(at(result, where), result, where); }
   void store(Fragment fragment, ValueId result, const Position& where);
-  // The element of a shared buffer of the template's.
+  // The elements of a shared buffer of the template's.
   Fragment load_shared(BufferId buffer, const Position& where) { return access_.load_shared(buffer, where); }
+  // The lanes under way, of a scratch row of the template's, from its element `at` on.
+  Fragment load_lanes(BufferId buffer, std::vector<Index> at);
+  void store_lanes(Fragment fragment, BufferId buffer, std::vector<Index> at);
   // An i32 value at a uniform position, as an index.
   Index index_at(ValueId value, const Position& where, Range range);
 

@@ -72,11 +72,7 @@ class RouteBuilder {
         best = op(kernel::Op::select, {better, probs[static_cast<size_t>(e)], best});
         chosen = op(kernel::Op::select, {better, region_.wide(i32(e)), chosen});
       }
-      const Lanes& lanes = region_.lanes();
-      if (lanes.width == 1)
-        builder_.store(chosen, choice_, {Index(k), n.base});
-      else
-        builder_.store_first(chosen, choice_, {Index(k), n.base}, Index(lanes.active));
+      region_.store_lanes(chosen, choice_, {Index(k), n.base});
       for (int64_t e = 0; k + 1 < route_.top && e < route_.experts; ++e) {
         Fragment& prob = probs[static_cast<size_t>(e)];
         prob = op(kernel::Op::select, {op(kernel::Op::equal, {chosen, region_.wide(i32(e))}), none, prob});

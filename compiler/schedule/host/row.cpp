@@ -44,19 +44,7 @@ class RowBuilder {
 
   void zero(BufferId buffer, int64_t columns) {
     for_columns(region_, columns, width(columns),
-                [&](const LaneIndex& c) { store_lanes(region_.constant(0, Dtype::f32), buffer, c); });
-  }
-
-  // A vector of a shared row, at the column's lanes.
-  Fragment load_lanes(BufferId buffer, const LaneIndex& column) {
-    const Lanes& lanes = region_.lanes();
-    if (lanes.width == 1) return builder_.load(buffer, {column.base}, {});
-    return builder_.load_first(buffer, {column.base}, {lanes.width}, Index(lanes.active));
-  }
-  void store_lanes(Fragment value, BufferId buffer, const LaneIndex& column) {
-    const Lanes& lanes = region_.lanes();
-    if (lanes.width == 1) return builder_.store(value, buffer, {column.base});
-    builder_.store_first(region_.wide(value), buffer, {column.base}, Index(lanes.active));
+                [&](const LaneIndex& c) { region_.store_lanes(region_.constant(0, Dtype::f32), buffer, {c.base}); });
   }
 
   // A task's rows are consecutive; with partials there are as many in every task.
@@ -83,7 +71,7 @@ class RowBuilder {
     }
     if (!written_.contains(value)) return std::nullopt;
     if (position_key(builder_, at) != position_key(builder_, position_of(value, column_))) return std::nullopt;
-    return load_lanes(kept_.at(value), column_);
+    return region_.load_lanes(kept_.at(value), {column_.base});
   }
 
   // Where a value with a row's shape is at this row and that column.
@@ -162,7 +150,7 @@ class RowBuilder {
     }
     for (const auto& [value, kept_level] : rows_.kept_at) {
       if (kept_level != level) continue;
-      store_lanes(region_.at(value, position_of(value, column)), kept_.at(value), column);
+      region_.store_lanes(region_.at(value, position_of(value, column)), kept_.at(value), {column.base});
     }
     return elements;
   }
@@ -199,7 +187,8 @@ class RowBuilder {
         reshape_position(region_.math(), {uniform_index(row_), c}, {rows_.rows, numel(shape) / rows_.rows}, shape);
     const BufferId sum = shared_.at(partial);
     const Fragment element = region_.at(node.operands[0], at);
-    store_lanes(builder_.pointwise(kernel::Op::add, {load_lanes(sum, c), region_.wide(element)}), sum, c);
+    const Fragment old = region_.load_lanes(sum, {c.base});
+    region_.store_lanes(builder_.pointwise(kernel::Op::add, {old, region_.wide(element)}), sum, {c.base});
   }
 
   void store_partial(ValueId partial) {
@@ -208,7 +197,7 @@ class RowBuilder {
     const BufferId sum = shared_.at(partial);
     region_.provide([&](ValueId value, const Position&) -> std::optional<Fragment> {
       if (value != partial) return std::nullopt;
-      return load_lanes(sum, column_);
+      return region_.load_lanes(sum, {column_.base});
     });
     for_columns(region_, columns, width(columns), [&](const LaneIndex& c) {
       column_ = c;

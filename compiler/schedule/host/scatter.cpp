@@ -56,8 +56,9 @@ class ScatterBuilder {
   void build() {
     rows_ = builder_.shared("rows", Dtype::f32, {scatter_.task_results, scatter_.columns});
     first_ = builder_.task() * Index(scatter_.task_results);
-    each_column("r", Index(0), Index(scatter_.task_results),
-                [this](Index r, const LaneIndex& c) { store_lanes(region_.constant(0, Dtype::f32), {r, c.base}); });
+    each_column("r", Index(0), Index(scatter_.task_results), [this](Index r, const LaneIndex& c) {
+      region_.store_lanes(region_.constant(0, Dtype::f32), rows_, {r, c.base});
+    });
     builder_.loop("n", Index(0), Index(scatter_.rows), Index(1),
                   [this](Index n) { region_.scope(Lanes{}, [&] { add_row(n); }); });
     region_.provide([this](ValueId value, const Position& at) { return provided(value, at); });
@@ -81,7 +82,8 @@ class ScatterBuilder {
       for_columns(region_, scatter_.columns, scatter_.width, [&](const LaneIndex& c) {
         Fragment element = region_.at(scatter_.x, {uniform_index(n), c});
         element = region_.wide(builder_.cast(element, Dtype::f32));
-        store_lanes(builder_.pointwise(kernel::Op::add, {load_lanes({place, c.base}), element}), {place, c.base});
+        const Fragment old = region_.load_lanes(rows_, {place, c.base});
+        region_.store_lanes(builder_.pointwise(kernel::Op::add, {old, element}), rows_, {place, c.base});
       });
     });
   }
@@ -91,7 +93,7 @@ class ScatterBuilder {
     if (position_key(builder_, at) != position_key(builder_, {uniform_index(row_), column_}))
       region_.fail(
           fmt::format("%{} is read at another element than the one stored", problem_.program.value(value).name));
-    return load_lanes({row_ - first_, column_.base});
+    return region_.load_lanes(rows_, {row_ - first_, column_.base});
   }
 
   void store_results(Index row, const LaneIndex& c) {
@@ -104,17 +106,6 @@ class ScatterBuilder {
       region_.store(result, reshape_position(region_.math(), {uniform_index(row), c},
                                              {scatter_.results, scatter_.columns}, shape));
     }
-  }
-
-  Fragment load_lanes(std::vector<Index> at) {
-    const Lanes& lanes = region_.lanes();
-    if (lanes.width == 1) return builder_.load(rows_, std::move(at), {});
-    return builder_.load_first(rows_, std::move(at), {lanes.width}, Index(lanes.active));
-  }
-  void store_lanes(Fragment value, std::vector<Index> at) {
-    const Lanes& lanes = region_.lanes();
-    if (lanes.width == 1) return builder_.store(value, rows_, std::move(at));
-    builder_.store_first(region_.wide(value), rows_, std::move(at), Index(lanes.active));
   }
 
   const Problem& problem_;
