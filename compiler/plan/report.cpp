@@ -231,18 +231,18 @@ Status check_fits(const Plan& plan, const ModuleLayout& layout, int64_t availabl
 // The need grows almost evenly with the batch, so the line through the last two batches tried says where to
 // look next; after a few misses plain halving takes over, so that it ends whatever the need does.
 Result<int64_t> largest_batch(int64_t available_bytes, int64_t limit,
-                              const std::function<Result<int64_t>(int64_t batch)>& need) {
+                              const std::function<Result<int64_t>(int64_t batch)>& need, int64_t first) {
   constexpr int kInterpolations = 8;
   int64_t fits = 0, fails = limit + 1;
   std::optional<BatchNeed> before;
-  for (int64_t batch = 1, tries = 1; fits + 1 < fails; ++tries) {
+  for (int64_t batch = first, tries = 1; fits + 1 < fails; ++tries) {
     STEPC_ASSIGN(const int64_t bytes, need(batch));
     (bytes <= available_bytes ? fits : fails) = batch;
     const BatchNeed now{batch, bytes};
     if (tries > kInterpolations)
       batch = fits + (fails - fits) / 2;
     else
-      batch = before ? line_meets(*before, now, available_bytes) : 8;
+      batch = before ? line_meets(*before, now, available_bytes) : (fits > 0 ? 2 * batch : 1);
     before = now;
     batch = std::clamp(batch, fits + 1, std::max(fits + 1, fails - 1));
   }

@@ -33,8 +33,9 @@ std::string live_chart_svg(const Plan& plan);                  // a rectangle pe
 Status check_fits(const Plan& plan, const ModuleLayout& layout, int64_t available_bytes);
 
 // The largest batch from 1 to `limit` whose need is at most `available_bytes`; 0 if one does not fit. `need`
-// plans anew at a batch size and must not fall as the batch grows.
+// plans anew at a batch size, `first` before others, and must not fall as the batch grows. Needs grow almost
+// linearly, so where the line through two of them says is looked first: a few plans will do.
 Result<int64_t> largest_batch(int64_t available_bytes, int64_t limit,
-                              const std::function<Result<int64_t>(int64_t batch)>& need);
+                              const std::function<Result<int64_t>(int64_t batch)>& need, int64_t first = 1);
 
 }  // namespace stepc

@@ -91,6 +91,22 @@ TEST_CASE("the largest batch that fits is found with few plans") {
     CHECK(largest_batch(5000, 900, jump).value() == std::min<int64_t>(900, step_at - 1));
   }
   CHECK(largest_batch(5000, 0, [](int64_t) -> Result<int64_t> { return 1; }).value() == 0);
+  const std::function<int64_t(int64_t)> needs[] = {[](int64_t b) { return 1000 + 7 * b; },
+                                                   [](int64_t b) { return b * b; },
+                                                   [](int64_t b) { return b < 20 ? 1 : int64_t{1} << 62; },
+                                                   [](int64_t b) { return 64 - 64 / b; }, [](int64_t) { return 5; }};
+  for (const auto& need : needs) {
+    for (int64_t first : {1, 2, 16, 97}) {
+      for (int64_t available = 0; available < 1700; available += available < 70 ? 1 : 131) {
+        int plans = 0;
+        const auto count = [&](int64_t b) -> Result<int64_t> { return ++plans, need(b); };
+        const int64_t batch = largest_batch(available, 97, count, first).value();
+        CHECK(plans <= 16);
+        if (batch > 0) CHECK(need(batch) <= available);
+        if (batch < 97) CHECK(need(batch + 1) > available);
+      }
+    }
+  }
   CHECK(largest_batch(5, 100, [](int64_t) -> Result<int64_t> { return user_error("no"); }).error().text() == "no");
   CHECK(bytes_text(1023) == "1023 B");
   CHECK(bytes_text(int64_t{139} << 30) == "139 GiB");

@@ -1,6 +1,9 @@
 // stepc plan: what a training step needs, before anything is compiled: parameters, FLOPs, memory, roofline.
 #include <unistd.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "compiler/pipeline.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/report.h"
@@ -66,13 +69,20 @@ int64_t available_bytes(const PlanCommandOptions& options, const std::optional<D
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
-Result<int64_t> find_largest_batch(const Config& config, std::string_view program, int64_t available) {
-  return largest_batch(available, int64_t{1} << 16, [&](int64_t batch) -> Result<int64_t> {
+// Batches of more tokens than ids can count, or more bytes than 64 bits can, need more than there is.
+Result<int64_t> find_largest_batch(const Config& config, const Planned& planned, std::string_view program,
+                                   int64_t available) {
+  const auto need = [&](int64_t batch) -> Result<int64_t> {
+    if (batch == config.train.batch) return memory_need(planned.plan, planned.layout).total_bytes;
     Config changed = config;
     changed.train.batch = batch;
-    STEPC_ASSIGN(const auto planned, plan_config(changed, program));
-    return memory_need(planned->plan, planned->layout).total_bytes;
-  });
+    constexpr int64_t kTooMuch = std::numeric_limits<int64_t>::max();
+    if (!validate(changed)) return kTooMuch;
+    const auto other = plan_config(changed, program);
+    return other ? memory_need((*other)->plan, (*other)->layout).total_bytes : kTooMuch;
+  };
+  constexpr int64_t kLimit = int64_t{1} << 16;
+  return largest_batch(available, kLimit, need, std::min(config.train.batch, kLimit));
 }
 
 JsonValue plan_json(const Config& config, const Planned& planned, int64_t available, int64_t batch,
@@ -114,7 +124,7 @@ Status plan(const PlanCommandOptions& options) {
     return user_error("--arch {}: unknown; known are host, sm_80, sm_89, sm_90a", options.arch);
   STEPC_ASSIGN(const auto planned, plan_config(config, options.program));
   const int64_t available = available_bytes(options, peaks);
-  STEPC_ASSIGN(const int64_t batch, find_largest_batch(config, options.program, available));
+  STEPC_ASSIGN(const int64_t batch, find_largest_batch(config, *planned, options.program, available));
   std::vector<RooflineRow> rows;
   if (peaks) rows = roofline(*planned->program, *peaks);
   if (!options.svg.empty()) STEPC_TRY(write_file_atomic(options.svg, live_chart_svg(planned->plan)));
