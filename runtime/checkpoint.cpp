@@ -28,6 +28,7 @@ std::string state_text(const CheckpointState& state) {
   value.add("step", state.step);
   value.add("data_position", state.data_position);
   value.add("shards", JsonValue(std::move(shards)));
+  value.add("sequential", state.sequential);
   value.add("config", state.config);
   return json_text(value);
 }
@@ -38,11 +39,13 @@ Result<CheckpointState> parse_state(const std::string& path) {
   const JsonCursor cursor(value, path);
   STEPC_ASSIGN(const int64_t version, cursor.integer("version"));
   if (version != kVersion) return cursor.error(fmt::format("checkpoint version {}, expected {}", version, kVersion));
-  STEPC_TRY(cursor.expect_keys({"version", "step", "data_position", "shards", "config"}));
+  STEPC_TRY(cursor.expect_keys({"version", "step", "data_position", "shards", "sequential", "config"}));
   CheckpointState state;
   STEPC_ASSIGN(state.step, cursor.integer("step", 0));
   STEPC_ASSIGN(state.data_position, cursor.integer("data_position", 0));
   STEPC_ASSIGN(state.config, cursor.string("config"));
+  STEPC_ASSIGN(const JsonCursor order, cursor.member("sequential"));
+  STEPC_ASSIGN(state.sequential, order.boolean());
   STEPC_ASSIGN(const JsonCursor shards, cursor.member("shards"));
   STEPC_ASSIGN(const auto items, shards.items());
   for (const JsonCursor& item : items) {

@@ -22,6 +22,7 @@ struct CheckpointState {
   int64_t data_position = 0;  // windows consumed (windows.h)
   std::string config;         // the configuration as JSON text
   std::vector<ShardRecord> shards;
+  bool sequential = false;  // windows in the shard's order (windows.h)
 };
 
 struct Checkpoint {

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <sstream>
 
 #include "ir/support/file.h"
 #include "model/programs.h"
@@ -25,21 +27,38 @@ HostTensorView ids_view(const std::vector<int32_t>& ids, Shape shape) {
   return {{Dtype::i32, std::move(shape)}, {reinterpret_cast<const char*>(ids.data()), ids.size() * 4}};
 }
 
+// A resumed run goes on in the data that it was trained on.
+Status check_data(const Checkpoint& resume, const Shard& train, const TrainRunOptions& options) {
+  const auto& shards = resume.state.shards;
+  const std::string hash = train.hash();
+  if (shards.size() != 1 || shards[0].sha256 != hash)
+    return user_error("{} was trained on another shard than {} (SHA-256 {}, expected {})", resume.path, options.data,
+                      hash, shards.empty() ? "none" : shards[0].sha256);
+  const auto order = [](bool sequential) { return sequential ? "--sequential" : "shuffled windows"; };
+  if (resume.state.sequential != options.sequential)
+    return user_error("{} was trained with {}, this run asks for {}", resume.path, order(resume.state.sequential),
+                      order(options.sequential));
+  return {};
+}
+
 }  // namespace
 
 Result<Trainer> Trainer::create(const Config& config, const TrainRunOptions& options, const DeviceOptions& device,
                                 const std::optional<Checkpoint>& resume) {
-  STEPC_TRY(make_folder(options.run));
   STEPC_ASSIGN(Shard train, Shard::open(options.data, config.model.vocab));
   std::optional<Shard> held_out;
   if (!options.held_out.empty()) {
     STEPC_ASSIGN(held_out, Shard::open(options.held_out, config.model.vocab));
   }
+  if (resume) STEPC_TRY(check_data(*resume, train, options));
   const auto order = options.sequential ? Windows::Order::sequential : Windows::Order::shuffled;
   STEPC_ASSIGN(Windows windows,
                Windows::create(train, config.model.seq, order, static_cast<uint32_t>(config.train.seed)));
-  STEPC_ASSIGN(MetricsLog log, MetricsLog::open(options.run + "/metrics.jsonl", resume ? resume->state.step : -1));
   STEPC_ASSIGN(Session session, Session::create(build_model(config), device));
+  std::error_code ignored;
+  if (options.fresh) std::filesystem::remove_all(options.run + "/checkpoints", ignored);
+  STEPC_TRY(make_folder(options.run));
+  STEPC_ASSIGN(MetricsLog log, MetricsLog::open(options.run + "/metrics.jsonl", resume ? resume->state.step : -1));
   Trainer trainer(config, options, std::move(session), std::move(train), std::move(held_out), std::move(windows),
                   std::move(log));
   STEPC_TRY(trainer.start(resume));
@@ -57,16 +76,30 @@ Status Trainer::start(const std::optional<Checkpoint>& resume) {
     (void)nothing;
     return {};
   }
-  const std::vector<ShardRecord> records = {{options_.data, train_.hash()}};
-  if (resume->state.shards.size() != 1 || resume->state.shards[0].sha256 != records[0].sha256)
-    return user_error("{}: was trained on another shard than {} (SHA-256 {}, expected {})", resume->path, options_.data,
-                      records[0].sha256, resume->state.shards.empty() ? "none" : resume->state.shards[0].sha256);
   for (const PersistentPlacement& tensor : executor.bundle().persistents.tensors) {
     STEPC_ASSIGN(const auto bytes, resume->tensors.tensor(tensor.name, tensor.type));
     STEPC_TRY(executor.write_persistent(tensor.name, {tensor.type, bytes}));
   }
   step_ = resume->state.step;
   position_ = resume->state.data_position;
+  return load_curves();
+}
+
+// The losses of the steps before, for the chart.
+Status Trainer::load_curves() {
+  const std::string path = options_.run + "/metrics.jsonl";
+  STEPC_ASSIGN(const std::string text, read_file(path));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    STEPC_ASSIGN(const JsonValue value, parse_json(line, path));
+    const JsonCursor cursor(value, path);
+    STEPC_ASSIGN(const int64_t step, cursor.integer("step"));
+    const auto tokens = static_cast<double>(step * tokens_per_step());
+    for (const auto& [key, curve] : {std::pair{"loss", &train_curve_}, {"held_out_loss", &held_out_curve_}}) {
+      const auto loss = cursor.member(key);
+      if (loss && loss->value().as<double>()) curve->emplace_back(tokens, *loss->value().as<double>());
+    }
+  }
   return {};
 }
 
@@ -145,8 +178,7 @@ Result<double> Trainer::held_out_loss(int64_t batches) {
 Status Trainer::evaluate(bool whole) {
   if (!held_out_) return {};
   STEPC_ASSIGN(const double loss, held_out_loss(whole ? 0 : options_.eval_batches));
-  const auto tokens = static_cast<double>(step_ * config_.train.batch * config_.train.accumulation * config_.model.seq);
-  held_out_curve_.emplace_back(tokens, loss);
+  held_out_curve_.emplace_back(static_cast<double>(step_ * tokens_per_step()), loss);
   JsonValue line;
   line.add("step", step_);
   line.add("held_out_loss", loss);
@@ -159,10 +191,9 @@ Status Trainer::evaluate(bool whole) {
 
 Status Trainer::report(const StepResult& result) {
   const double elapsed = seconds_now() - started_;
-  const int64_t tokens_per_step = config_.train.batch * config_.train.accumulation * config_.model.seq;
-  const double rate = static_cast<double>((step_ - first_step_) * tokens_per_step) / elapsed;
-  const double eta = static_cast<double>((config_.train.steps - step_) * tokens_per_step) / rate;
-  train_curve_.emplace_back(static_cast<double>(step_ * tokens_per_step), result.loss);
+  const double rate = static_cast<double>((step_ - first_step_) * tokens_per_step()) / elapsed;
+  const double eta = static_cast<double>((config_.train.steps - step_) * tokens_per_step()) / rate;
+  train_curve_.emplace_back(static_cast<double>(step_ * tokens_per_step()), result.loss);
   JsonValue line;
   line.add("step", step_);
   line.add("loss", result.loss);
@@ -170,7 +201,7 @@ Status Trainer::report(const StepResult& result) {
   if (result.grad_norm) line.add("grad_norm", *result.grad_norm);
   line.add("lr", step_scalars(config_.train, step_ - 1).lr);
   if (!result.kept.empty()) line.add("kept_share", JsonValue::list(result.kept));
-  line.add("tokens", step_ * tokens_per_step);
+  line.add("tokens", step_ * tokens_per_step());
   line.add("tokens_per_second", rate);
   line.add("seconds", elapsed);
   line.add("eta_seconds", eta);
@@ -197,7 +228,7 @@ Status Trainer::save() {
     tensors.push_back(std::move(value));
     bytes.push_back({tensor.name, tensor.type, tensors.back().bytes});
   }
-  CheckpointState state{step_, position_, config_json(config_), {{options_.data, train_.hash()}}};
+  CheckpointState state{step_, position_, config_json(config_), {{options_.data, train_.hash()}}, options_.sequential};
   STEPC_ASSIGN(const std::string path,
                save_checkpoint(options_.run + "/checkpoints", state, bytes, options_.keep_checkpoints));
   if (!options_.json) fmt::print("saved {}\n", path);
@@ -219,6 +250,11 @@ Status Trainer::write_curves() const {
   return write_file_atomic(options_.run + "/loss.svg", curve_svg(chart));
 }
 
+bool Trainer::goes_on() const {
+  const bool stopped = options_.stop_after > 0 && step_ - first_step_ >= options_.stop_after;
+  return step_ < config_.train.steps && !stopped && g_signal == 0;
+}
+
 Result<int> Trainer::run() {
   g_signal = 0;
   std::signal(SIGINT, remember_signal);
@@ -228,7 +264,7 @@ Result<int> Trainer::run() {
                session_.compile_seconds(), train_.count(), options_.data);
   first_step_ = step_;
   started_ = seconds_now();
-  while (step_ < config_.train.steps && g_signal == 0) {
+  while (goes_on()) {
     STEPC_ASSIGN(const StepResult result, step());
     STEPC_TRY(report(result));
     const bool last = step_ == config_.train.steps;
@@ -236,7 +272,7 @@ Result<int> Trainer::run() {
     if (!last && options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) STEPC_TRY(save());
   }
   const double training_seconds = seconds_now() - started_;
-  if (g_signal == 0) STEPC_TRY(evaluate(true));
+  if (step_ == config_.train.steps) STEPC_TRY(evaluate(true));
   STEPC_TRY(save());
   STEPC_TRY(write_curves());
   if (options_.profile) print_profile();

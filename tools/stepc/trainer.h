@@ -24,6 +24,8 @@ struct TrainRunOptions {
   int64_t eval_batches = 8;      // of a held-out loss on the way; the last one takes the whole shard
   int64_t checkpoint_every = 0;  // steps; 0: only at the end
   int64_t keep_checkpoints = 3;
+  int64_t stop_after = 0;   // save and end after so many steps of this call; 0: at the configured number
+  bool fresh = false;       // delete what an earlier run left in the folder
   bool sequential = false;  // windows in the shard's order instead of shuffled
   bool json = false;        // progress as JSON lines on standard output
   bool profile = false;     // time by kernel at the end
@@ -31,11 +33,13 @@ struct TrainRunOptions {
 
 class Trainer {
  public:
-  // Compiles the model, opens the data, and starts from `resume` or from freshly initialised weights.
+  // Opens the data, compiles the model, and starts from `resume` or from freshly initialised weights. Touches the
+  // run's folder last, when nothing that was asked for can be wrong any more.
   static Result<Trainer> create(const Config& config, const TrainRunOptions& options, const DeviceOptions& device,
                                 const std::optional<Checkpoint>& resume);
 
-  // Runs until the configured number of steps. Ends early after a signal, whose number it returns after a save.
+  // Runs until the configured number of steps, or ends early after `stop_after` or a signal. Saves; returns the
+  // signal's number, or 0.
   Result<int> run();
 
  private:
@@ -57,6 +61,8 @@ class Trainer {
         log_(std::move(log)) {}
 
   Status start(const std::optional<Checkpoint>& resume);
+  Status load_curves();
+  bool goes_on() const;
   std::map<std::string, HostTensorView> batch_inputs();
   Result<std::map<std::string, HostTensor>> run_batch(const RunOptions& run_options);
   Result<StepResult> step();
@@ -66,6 +72,7 @@ class Trainer {
   Status report(const StepResult& result);
   Status save();
   Status write_curves() const;
+  int64_t tokens_per_step() const { return config_.train.batch * config_.train.accumulation * config_.model.seq; }
   void print_profile();
 
   Config config_;
