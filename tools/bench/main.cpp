@@ -2,13 +2,14 @@
 // so that what else the machine does hits both; medians over all rounds are compared.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tools/bench/host_side.h"
+#include "tools/bench/times.h"
 #include "tools/bench/torch_side.h"
+#include "tools/bench/training.h"
 
 namespace stepc::bench {
 namespace {
@@ -21,21 +22,9 @@ struct Options {
   bool cpu_time = false;
   std::string python = "/usr/bin/python3";
   std::string json;
+  bool training = false;
+  int rounds = 40;
 };
-
-struct Times {
-  double median = 0;
-  double low = 0;  // quartiles
-  double high = 0;
-};
-
-Times summarise(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  const auto at = [&](double share) {
-    return seconds[static_cast<size_t>(share * static_cast<double>(seconds.size() - 1))];
-  };
-  return {at(0.5), at(0.25), at(0.75)};
-}
 
 struct Measured {
   Case test;
@@ -71,20 +60,6 @@ Result<Measured> measure(const Case& test, const Options& options, ThreadPool& p
   return measured;
 }
 
-std::string cpu_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown";
-}
-
-std::string date() {
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
-  return text;
-}
-
 void print(const Measured& measured) {
   const auto rate = [&](double seconds) { return measured.test.flops() / seconds * 1e-9; };
   const Times& ours = measured.ours;
@@ -115,7 +90,18 @@ nlohmann::ordered_json to_json(const Measured& measured) {
   return json;
 }
 
-Status run(const Options& options) {
+Status append_line(const nlohmann::ordered_json& json, const std::string& path) {
+  if (path.empty()) return {};
+  std::ofstream file(path, std::ios::app);
+  file << json.dump() << "\n";
+  return file ? Status{} : system_error("cannot write {}", path);
+}
+
+nlohmann::ordered_json heading(const Options& options, int threads) {
+  return {{"cpu", cpu_name()}, {"date", date()}, {"threads", threads}, {"clock", options.cpu_time ? "cpu" : "wall"}};
+}
+
+Status run_products(const Options& options) {
   ThreadPool pool(options.threads);
   std::optional<TorchSide> torch;
   if (!options.without_torch) {
@@ -123,8 +109,7 @@ Status run(const Options& options) {
     STEPC_ASSIGN(TorchSide started, TorchSide::start(options.python, script, pool.threads(), options.cpu_time));
     torch.emplace(std::move(started));
   }
-  nlohmann::ordered_json json{
-      {"cpu", cpu_name()}, {"date", date()}, {"threads", pool.threads()}, {"clock", options.cpu_time ? "cpu" : "wall"}};
+  nlohmann::ordered_json json = heading(options, pool.threads());
   if (torch) json["pytorch_version"] = torch->version();
   fmt::print("{}, {} threads, {}{}\n", cpu_name(), pool.threads(), date(),
              torch ? ", PyTorch " + torch->version() : "");
@@ -134,10 +119,25 @@ Status run(const Options& options) {
     print(measured);
     json["cases"].push_back(to_json(measured));
   }
-  if (options.json.empty()) return {};
-  std::ofstream file(options.json, std::ios::app);
-  file << json.dump() << "\n";
-  return file ? Status{} : system_error("cannot write {}", options.json);
+  return append_line(json, options.json);
+}
+
+Status run_training(const Options& options) {
+  TrainingOptions training{options.threads, options.rounds, options.cpu_time,
+                           options.without_torch ? "" : options.python};
+  STEPC_ASSIGN(const TrainingResult result, measure_training(training));
+  fmt::print("{}, {} threads, {}\n{}", cpu_name(), result.threads, date(), training_text(result));
+  nlohmann::ordered_json json = heading(options, result.threads);
+  const auto times = [](const Times& t) {
+    return nlohmann::ordered_json{{"median", t.median}, {"quartile1", t.low}, {"quartile3", t.high}};
+  };
+  if (!result.torch.empty()) json["pytorch_version"] = result.torch_version;
+  json["training_step"] = result.preset;
+  json["rounds"] = options.rounds;
+  json["tokens_per_second"]["stepc"] = times(result.ours);
+  for (const auto& [form, rate] : result.torch) json["tokens_per_second"]["pytorch " + form] = times(rate);
+  if (!result.torch.empty()) json["ratio"] = training_ratio(result);
+  return append_line(json, options.json);
 }
 
 }  // namespace
@@ -145,17 +145,20 @@ Status run(const Options& options) {
 
 int main(int argc, char** argv) {
   stepc::bench::Options options;
-  CLI::App app{"Times stepc's host contractions beside PyTorch's."};
+  CLI::App app{"Times stepc's host contractions, or a whole training step, beside PyTorch's."};
   app.add_option("--threads", options.threads, "threads of both sides; 0: one per processor");
   app.add_option("--seconds", options.seconds, "measured time per case and side");
   app.add_option("--only", options.only, "cases whose name contains this");
   app.add_option("--python", options.python, "the interpreter that has PyTorch");
   app.add_option("--json", options.json, "appends the run to this file as one line of JSON");
   app.add_flag("--cpu-time", options.cpu_time, "one thread, in its processor time: for a busy machine");
+  app.add_flag("--training", options.training, "a training step of preset tiny instead of contractions");
+  app.add_option("--rounds", options.rounds, "turns that each side takes at training");
   app.add_flag("--without-torch", options.without_torch, "our side alone");
   CLI11_PARSE(app, argc, argv);
   if (options.cpu_time) options.threads = 1;
-  const stepc::Status status = stepc::bench::run(options);
+  const stepc::Status status =
+      options.training ? stepc::bench::run_training(options) : stepc::bench::run_products(options);
   if (status) return 0;
   fmt::print(stderr, "stepc_bench: {}\n", status.error().text());
   return status.error().exit_code();

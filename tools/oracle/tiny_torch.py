@@ -6,6 +6,8 @@
 
 `oracle` reads parameters and `tokens`, `targets` i32[S, B, T]; takes S optimizer steps and writes, for step s, the
 losses, `s.grad.NAME`, `s.param.NAME`, `s.m.NAME`, `s.v.NAME` and the routing `s.expert.L`, `s.slot.L`, `s.count.L`.
+Where the input holds `s.expert.L` i32[N, K], that is how tokens are routed; `s.given_away.L` f32[N] is how far the
+probabilities of its experts are from the largest ones.
 `bench` is the opponent in speed. It prints one JSON line when it is ready, then one for each line that it reads:
 "round [FORM...]" answers tokens per second of a training step by form (fp32, bf16), "product SIZE [FORM...]" GFLOP/s
 of a square product; anything else ends it. So another program can take turns with it.
@@ -31,25 +33,28 @@ def run_oracle(config, args):
     trainer = Trainer(config, Exact(dtype), parameters)
     written = {}
     for s in range(given["tokens"].shape[0]):
-        choices = []
-        ce, aux, grads = trainer.step(given["tokens"][s].long(), given["targets"][s].long(), choices)
+        choices, forced = [], None
+        if f"{s}.expert.0" in given:
+            forced = [given[f"{s}.expert.{layer}"].long() for layer in range(config.layers)]
+        ce, aux, grads = trainer.step(given["tokens"][s].long(), given["targets"][s].long(), choices, forced)
         written[f"{s}.loss"], written[f"{s}.aux"] = ce.float(), aux.float()
         for name, grad in grads.items():
             kept = {"grad": grad, "param": trainer.p[name].detach(), "m": trainer.m[name], "v": trainer.v[name]}
             for key, tensor in kept.items():
                 written[f"{s}.{key}.{name}"] = tensor.float().clone()  # the next step changes them in place
-        for layer, (chosen, slot, count) in enumerate(choices):
+        for layer, (chosen, slot, count, given_away) in enumerate(choices):
+            written[f"{s}.given_away.{layer}"] = given_away.float()
             for key, tensor in (("expert", chosen), ("slot", slot), ("count", count)):
                 written[f"{s}.{key}.{layer}"] = tensor.to(torch.int32)
     safetensors_file.write(args.output, written)
 
 
-def median_seconds(run, count):
+def median_seconds(run, count, clock):
     seconds = []
     for _ in range(count):
-        begin = time.perf_counter()
+        begin = clock()
         run()
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(clock() - begin)
     return sorted(seconds)[count // 2]
 
 
@@ -58,8 +63,8 @@ class Opponent:
 
     forms = {"fp32": (Fp32, torch.float32), "bf16": (Bf16, torch.bfloat16)}
 
-    def __init__(self, config, steps_per_round):
-        self.config, self.count, self.trainers = config, steps_per_round, {}
+    def __init__(self, config, steps_per_round, clock):
+        self.config, self.count, self.clock, self.trainers = config, steps_per_round, clock, {}
         generator = torch.Generator().manual_seed(1)
         ids = torch.randint(config.vocab, (config.batch, config.seq + 1), generator=generator)
         self.tokens, self.targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
@@ -68,18 +73,19 @@ class Opponent:
         if form not in self.trainers:  # the first steps choose oneDNN kernels and fill allocators
             policy = self.forms[form][0]()
             self.trainers[form] = Trainer(self.config, policy, random_parameters(self.config, self.config.seed))
-            median_seconds(lambda: self.trainers[form].step(self.tokens, self.targets), 2)
+            median_seconds(lambda: self.trainers[form].step(self.tokens, self.targets), 2, self.clock)
         step = lambda: self.trainers[form].step(self.tokens, self.targets)
-        return self.tokens.numel() / median_seconds(step, self.count)
+        return self.tokens.numel() / median_seconds(step, self.count, self.clock)
 
     def product(self, form, size):
         a, b = (torch.rand(size, size).to(self.forms[form][1]) for _ in range(2))
         torch.matmul(a, b)
-        return 2e-9 * size**3 / median_seconds(lambda: torch.matmul(a, b), self.count)
+        return 2e-9 * size**3 / median_seconds(lambda: torch.matmul(a, b), self.count, self.clock)
 
 
 def run_bench(config, args):
-    opponent = Opponent(config, args.steps_per_round)
+    clock = {"wall": time.perf_counter, "cpu": time.process_time}[args.clock]
+    opponent = Opponent(config, args.steps_per_round, clock)
     commands = ["round"] * args.rounds
     if not commands:
         for form in opponent.forms:
@@ -145,6 +151,7 @@ def main():
     parser.add_argument("--arithmetic", choices=["f32", "f64"], default="f32")
     parser.add_argument("--rounds", type=int, default=0, help="so many rounds instead of reading stdin")
     parser.add_argument("--steps-per-round", type=int, default=3)
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="what bench measures")
     parser.add_argument("--text")
     parser.add_argument("--form", choices=["exact", "fp32", "bf16"], default="exact")
     parser.add_argument("--every", type=int, default=500)

@@ -207,9 +207,10 @@ def rope(x, cos, sin):
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)
 
 
-def route(config, probs, capacity):
+def route(config, probs, capacity, forced=None):
     """Choices [N, K], slots [N*K] and the assignment of each slot [E*C] (-1: none), counts before dropping [E]."""
-    chosen = torch.sort(probs, dim=-1, descending=True, stable=True).indices[:, : config.top]
+    own = torch.sort(probs, dim=-1, descending=True, stable=True).indices[:, : config.top]
+    chosen = own if forced is None else forced
     flat = chosen.reshape(-1)
     onehot = F.one_hot(flat, config.experts).to(torch.int32)
     place = (onehot.cumsum(0) - 1).gather(1, flat[:, None]).squeeze(1)
@@ -233,15 +234,17 @@ def experts(policy, x, gate_up, down):
     return policy.store(policy.matmul(y, down))
 
 
-def mixture(config, policy, h, p, block, capacity, choices):
-    """The routed feed-forward of h [N, D] and the layer's balance loss."""
+def mixture(config, policy, h, p, block, capacity, choices, forced=None):
+    """The routed feed-forward of h [N, D] and the layer's balance loss. `choices` gets what was chosen, and the
+    probability that `forced` choices gave away."""
     if is_dense(config):
         y = experts(policy, h[None], p[block + "gate_up"], p[block + "down"])[0]
         return policy.wide(y), 0.0
     tokens, dim = h.shape
     probs = torch.softmax(policy.wide(h) @ p[block + "router"], -1)
-    chosen, slot, assignment, count = route(config, probs.detach(), capacity)
-    choices.append((chosen, slot, count))
+    chosen, slot, assignment, count = route(config, probs.detach(), capacity, forced)
+    given_away = probs.detach().topk(config.top).values - probs.detach().gather(1, chosen)
+    choices.append((chosen, slot, count, given_away.abs().amax(1)))
     weights = probs.gather(1, chosen)
     weights = weights / weights.sum(-1, keepdim=True)
     repeated = h[:, None].expand(-1, config.top, -1).reshape(-1, dim)
@@ -264,8 +267,8 @@ def attention_block(config, policy, h, p, block, batch, tables):
     return policy.wide_product(out, p[block + "attn_out"])
 
 
-def losses(config, policy, p, tokens, targets, choices):
-    """Mean cross-entropy and the summed balance loss of tokens, targets [B, T]."""
+def losses(config, policy, p, tokens, targets, choices, forced=None):
+    """Mean cross-entropy and the summed balance loss of tokens, targets [B, T]; routed as `forced`, by layer."""
     batch, length = tokens.shape
     capacity = capacity_of(config, batch * length)
     tables = rope_tables(config.head_dim, config.rope_theta, length, p["final_norm"].dtype, tokens.device)
@@ -278,7 +281,7 @@ def losses(config, policy, p, tokens, targets, choices):
         x = policy.store(wide + attention_block(config, policy, h, p, block, batch, tables))
         wide = policy.wide(x)
         h = policy.store(rms_norm(config, wide, p[block + "ffn_norm"]))
-        mixed, balance = mixture(config, policy, h, p, block, capacity, choices)
+        mixed, balance = mixture(config, policy, h, p, block, capacity, choices, forced and forced[layer])
         x = policy.store(wide + mixed)
         aux = aux + balance
     h = policy.store(rms_norm(config, policy.wide(x), p["final_norm"]))
@@ -311,9 +314,10 @@ class Trainer:
         self.m = {name: torch.zeros_like(t, dtype=wide) for name, t in self.p.items()}
         self.v = {name: torch.zeros_like(t, dtype=wide) for name, t in self.p.items()}
 
-    def step(self, tokens, targets, choices=None):
+    def step(self, tokens, targets, choices=None, forced=None):
         names = list(self.p)
-        ce, aux = losses(self.config, self.policy, self.p, tokens, targets, [] if choices is None else choices)
+        choices = [] if choices is None else choices
+        ce, aux = losses(self.config, self.policy, self.p, tokens, targets, choices, forced)
         total = ce + aux_coefficient(self.config, self.count) * aux
         grads = torch.autograd.grad(total, [self.p[name] for name in names])
         self.update(names, grads)
