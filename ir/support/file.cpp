@@ -58,7 +58,8 @@ std::string temporary_name(const std::string& path) {
 
 Result<std::string> read_file(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return failed("read", path, errno);
+  // A file that cannot be opened is a mistake in its name; one that then cannot be read is not.
+  if (descriptor < 0) return user_error("cannot read '{}': {}", path, std::strerror(errno));
   TemporaryFile closer{descriptor, ""};
   struct stat info = {};
   std::string bytes;

@@ -4,64 +4,20 @@
 // Both sides round to bf16 at the same places and accumulate in f32 in different orders, so now and then an
 // element falls to the other side of a rounding boundary. From equal weights (step 0) that is all; later steps
 // also carry the difference of the weights, which Adam magnifies where gradients are near 0.
-#include <unistd.h>
-
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
-
-#include "ir/support/file.h"
 #include "model/parameters.h"
-#include "test_paths.h"
 #include "tests/model/model_run.h"
-#include "tests/model/tensor_file.h"
+#include "tests/support/oracle.h"
 #include "tests/support/skip.h"
 
 namespace stepc {
 namespace {
 
+using test::check_close;
 using test::ModelRun;
 constexpr int64_t kSteps = 3;
 constexpr double kFirstGradient = 1e-3;  // a missing or added rounding point shows as 3e-3 and more
 constexpr double kLaterGradient = 1e-2;
 constexpr double kParameter = 1e-3;
-
-std::string python_with_torch() {
-  for (const char* python : {"/usr/bin/python3", "python3"})
-    if (std::system(fmt::format("{} -c 'import torch' > /dev/null 2>&1", python).c_str()) == 0) return python;
-  return "";
-}
-
-double relative_error(const std::vector<double>& found, const std::vector<double>& wanted) {
-  REQUIRE(found.size() == wanted.size());
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < found.size(); ++i) {
-    difference += (found[i] - wanted[i]) * (found[i] - wanted[i]);
-    size += wanted[i] * wanted[i];
-  }
-  return std::sqrt(difference) / (std::sqrt(size) + 1e-30);
-}
-
-void check_close(const std::string& what, const Tensor& found, const Tensor& wanted, double tolerance) {
-  const double error = relative_error(found.data, wanted.data);
-  CHECK_MESSAGE(error <= tolerance, what << ": relative error " << error << " above " << tolerance);
-}
-
-// Parameters, tokens and targets go out; the oracle's answers come back.
-TensorMap ask_oracle(const std::string& python, const Config& config, const TensorMap& given) {
-  const std::string folder = fmt::format("{}/tests/oracle-{}", STEPC_BINARY_DIR, getpid());
-  REQUIRE(make_folder(folder).has_value());
-  REQUIRE(write_file_atomic(folder + "/config.json", config_json(config), Durability::unsynced).has_value());
-  test::write_tensor_file(folder + "/in.safetensors", given);
-  const std::string command = fmt::format(
-      "{} {}/tools/oracle/tiny_torch.py oracle --threads 1 --config {}/config.json --input {}/in.safetensors "
-      "--output {}/out.safetensors",
-      python, STEPC_SOURCE_DIR, folder, folder, folder);
-  REQUIRE(std::system(command.c_str()) == 0);
-  TensorMap answers = test::read_tensor_file(folder + "/out.safetensors");
-  std::filesystem::remove_all(folder);
-  return answers;
-}
 
 // Names of the values that the comparison needs from a step's trace.
 struct Probe {
@@ -105,7 +61,7 @@ void compare_with_oracle(const std::string& python, const Config& config) {
   given["tokens"] = test::random_ids(random, config, batch * kSteps);
   given["targets"] = test::random_ids(random, config, batch * kSteps);
   for (const char* name : {"tokens", "targets"}) given[name].type.shape = {kSteps, batch, config.model.seq};
-  const TensorMap oracle = ask_oracle(python, config, given);
+  const TensorMap oracle = test::ask_oracle(python, config_json(config), given);
 
   for (int64_t step = 0; step < kSteps; ++step) {
     TensorMap inputs;
@@ -133,7 +89,7 @@ void compare_with_oracle(const std::string& python, const Config& config) {
 }
 
 TEST_CASE("PyTorch computes the same losses, gradients and updates") {
-  const std::string python = python_with_torch();
+  const std::string python = test::python_with_torch();
   if (python.empty()) return test::skip("model-oracle", "needs python3-torch");
   Config config = test::small_config();
   config.model.dim = 24;

@@ -1,4 +1,6 @@
 // stepc dump: the program at any level, one kernel at every level, or everything as numbered files.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "compiler/pipeline.h"
@@ -7,6 +9,7 @@
 #include "ir/kernel/print.h"
 #include "ir/plan/bundle_io.h"
 #include "ir/support/file.h"
+#include "ir/text/names.h"
 #include "tools/stepc/commands.h"
 #include "tools/stepc/session.h"
 #include "tools/stepc/source.h"
@@ -30,10 +33,16 @@ bool is_kernel_stage(std::string_view stage) {
   return std::find(std::begin(kKernelStages), std::end(kKernelStages), stage) != std::end(kKernelStages);
 }
 
-std::string stage_list() {
-  std::string list = "graph";
-  for (const Pass& pass : passes()) list += fmt::format(", {}", pass.name);
-  return list + ", fused, kernel, llvm, asm, plan";
+bool is_pass(std::string_view stage) {
+  const auto all = passes();
+  return std::any_of(all.begin(), all.end(), [&](const Pass& pass) { return pass.name == stage; });
+}
+
+std::vector<std::string_view> stage_names() {
+  std::vector<std::string_view> names = {"graph"};
+  for (const Pass& pass : passes()) names.push_back(pass.name);
+  names.insert(names.end(), {"fused", "kernel", "llvm", "asm", "plan"});
+  return names;
 }
 
 // One group as text: the fused program with nothing else in it.
@@ -62,7 +71,13 @@ std::vector<std::pair<const Program*, const Group*>> chosen_groups(const Module&
 
 Status dump_kernels(const Module& module, const DumpOptions& options) {
   const auto groups = chosen_groups(module, options);
-  if (groups.empty()) return user_error("no kernel @{}; `dump --stage=fused` lists them", options.kernel);
+  if (groups.empty()) {
+    std::vector<std::string_view> names;
+    for (const Program& program : module.programs)
+      for (const Group& group : program.groups) names.push_back(group.name);
+    return user_error("no kernel @{}{}; `dump --stage=fused` lists them", options.kernel,
+                      did_you_mean(options.kernel, names));
+  }
   const HostTarget target = options.device.target();
   for (const auto& [program, group] : groups) {
     STEPC_ASSIGN(const ScheduledKernel scheduled, schedule_host(*program, *group, target));
@@ -130,17 +145,13 @@ Status run_and_record(Module& module, const DumpOptions& options, const std::str
 
 Status dump(const DumpOptions& options) {
   STEPC_ASSIGN(Module module, options.source.load());
-  if (!options.program.empty()) {
-    if (!module.find_program(options.program)) return user_error("no program '{}'", options.program);
-    std::erase_if(module.programs, [&](const Program& program) { return program.name != options.program; });
-  }
-  const auto all = passes();
-  const bool is_pass =
-      std::any_of(all.begin(), all.end(), [&](const Pass& pass) { return pass.name == options.stage; });
-  const bool known = is_pass || is_kernel_stage(options.stage) || options.stage == "graph" ||
-                     options.stage == "fused" || options.stage == "plan";
-  if (!known) return user_error("--stage {}: unknown; the stages are {}", options.stage, stage_list());
-  if (options.stage != "graph") STEPC_TRY(run_and_record(module, options, is_pass ? options.stage : ""));
+  if (!options.program.empty()) STEPC_TRY(keep_program(module, options.program));
+  const std::vector<std::string_view> stages = stage_names();
+  const bool known = std::find(stages.begin(), stages.end(), options.stage) != stages.end();
+  if (!known)
+    return user_error("--stage {}: unknown{}; the stages are {}", options.stage, did_you_mean(options.stage, stages),
+                      fmt::join(stages, ", "));
+  if (options.stage != "graph") STEPC_TRY(run_and_record(module, options, is_pass(options.stage) ? options.stage : ""));
   if (!options.folder.empty()) return write_kernel_files(module, options);
   if (options.stage == "plan") return dump_plan(module);
   if (is_kernel_stage(options.stage) || !options.kernel.empty()) return dump_kernels(module, options);

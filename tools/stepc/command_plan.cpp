@@ -43,8 +43,7 @@ Result<std::unique_ptr<Planned>> plan_config(const Config& config, std::string_v
                                                             : "micro_step";
   auto planned = std::make_unique<Planned>();
   planned->module = build_model(config);
-  if (!planned->module.find_program(name)) return user_error("the model has no program '{}'", name);
-  std::erase_if(planned->module.programs, [&](const Program& program) { return program.name != name; });
+  STEPC_TRY(keep_program(planned->module, name));
   STEPC_TRY(run_passes(planned->module));
   planned->program = planned->module.find_program(name);
   STEPC_ASSIGN(planned->layout, layout_persistents(planned->module));

@@ -24,7 +24,6 @@ Result<std::string> choose_program(const Module& module, const std::string& want
   for (const Program& program : module.programs) names += (names.empty() ? "" : ", ") + program.name;
   if (wanted.empty() && module.programs.size() == 1) return module.programs[0].name;
   if (wanted.empty()) return user_error("--program is needed: the module has {}", names);
-  if (!module.find_program(wanted)) return user_error("no program '{}'; the module has {}", wanted, names);
   return wanted;
 }
 
@@ -66,7 +65,7 @@ Status write_state(Executor& executor, const std::string& path) {
 Status run(const RunCommandOptions& options) {
   STEPC_ASSIGN(Module module, options.source.load());
   STEPC_ASSIGN(const std::string program, choose_program(module, options.program));
-  std::erase_if(module.programs, [&](const Program& other) { return other.name != program; });
+  STEPC_TRY(keep_program(module, program));
   std::optional<SafetensorsFile> input_file;
   if (!options.inputs.empty()) {
     STEPC_ASSIGN(input_file, SafetensorsFile::open(options.inputs));

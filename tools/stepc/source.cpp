@@ -1,8 +1,11 @@
 #include "tools/stepc/source.h"
 
+#include <fmt/ranges.h>
+
 #include "compiler/graph/autodiff.h"
 #include "ir/graph/parse.h"
 #include "ir/support/file.h"
+#include "ir/text/names.h"
 #include "model/programs.h"
 
 namespace stepc {
@@ -38,6 +41,15 @@ Result<Module> SourceOptions::load() const {
   if (config.given()) return user_error("give either a graph file or a configuration, not both");
   STEPC_ASSIGN(const std::string text, read_file(graph_file));
   return parse_module(text, graph_file);
+}
+
+Status keep_program(Module& module, std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Program& program : module.programs) names.push_back(program.name);
+  if (!module.find_program(name))
+    return user_error("no program '{}'{}; the module has {}", name, did_you_mean(name, names), fmt::join(names, ", "));
+  std::erase_if(module.programs, [&](const Program& program) { return program.name != name; });
+  return {};
 }
 
 Module build_model(const Config& config) {

@@ -31,6 +31,9 @@ struct SourceOptions {
   Result<Module> load() const;
 };
 
+// Leaves the program `name` alone in the module. The error lists what there is.
+Status keep_program(Module& module, std::string_view name);
+
 // The model with its training programs.
 Module build_model(const Config& config);
 

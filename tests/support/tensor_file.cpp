@@ -1,4 +1,4 @@
-#include "tests/model/tensor_file.h"
+#include "tests/support/tensor_file.h"
 
 #include <doctest/doctest.h>
 
