@@ -171,6 +171,21 @@ TEST_CASE("train: what does not go on from the checkpoint is refused and leaves 
   CHECK_FALSE(std::filesystem::exists(place));
 }
 
+TEST_CASE("train: a step that is no number ends the run, named, with the checkpoints before it") {
+  const TempDir folder;
+  test::make_shards(folder);
+  const auto result =
+      run_stepc(train_arguments(folder, "run", {"--set", "lr=1e30", "--set", "warmup=0", "--checkpoint-every", "1"}));
+  CHECK(result.exit_code == 1);
+  CHECK(test::count_of(result.err, "\n") == 1);
+  CHECK(result.err.starts_with("stepc: step "));
+  CHECK(result.err.find(" made NaN in %") != std::string::npos);
+  const Metrics metrics = metrics_of(folder, "run");
+  REQUIRE_FALSE(metrics.steps.empty());
+  CHECK(std::filesystem::exists(checkpoint_of(folder, "run", static_cast<int>(metrics.steps.back()))));
+  CHECK_FALSE(std::filesystem::exists(checkpoint_of(folder, "run", static_cast<int>(metrics.steps.back()) + 1)));
+}
+
 TEST_CASE("train: damaged checkpoints and shards are named") {
   const TempDir folder;
   test::make_shards(folder);

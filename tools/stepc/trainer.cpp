@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <sstream>
 
@@ -109,7 +110,8 @@ std::map<std::string, HostTensorView> Trainer::batch_inputs() {
   return {{"tokens", ids_view(tokens_, shape)}, {"targets", ids_view(targets_, shape)}};
 }
 
-// One update: `step`, or micro steps and `update`. The batch's outputs are those of its last micro step.
+// One update: `step`, or micro steps and `update`. The loss is the mean of the micro steps', so that one that is
+// no number shows; the other outputs are those of the last.
 Result<std::map<std::string, HostTensor>> Trainer::run_batch(const RunOptions& run_options) {
   const StepScalars now = step_scalars(config_.train, step_);
   const ScalarInput lr(static_cast<float>(now.lr)), bias1(static_cast<float>(now.inv_bias1)),
@@ -118,14 +120,18 @@ Result<std::map<std::string, HostTensor>> Trainer::run_batch(const RunOptions& r
       {"lr", lr.view()}, {"inv_bias1", bias1.view()}, {"inv_bias2", bias2.view()}};
   const bool micro = config_.train.accumulation > 1;
   std::map<std::string, HostTensor> outputs;
+  double loss_sum = 0;
   for (int64_t turn = 0; turn < config_.train.accumulation; ++turn) {
     auto inputs = batch_inputs();
     position_ += config_.train.batch;
     if (!is_dense(config_.model)) inputs.emplace("aux_coefficient", aux.view());
     if (!micro) inputs.insert(update.begin(), update.end());
     STEPC_ASSIGN(outputs, session_.executor().run(micro ? "micro_step" : "step", inputs, run_options));
+    loss_sum += scalar(outputs, "loss");
   }
   if (micro) {
+    const auto mean = static_cast<float>(loss_sum / static_cast<double>(config_.train.accumulation));
+    std::memcpy(outputs.at("loss").bytes.data(), &mean, sizeof mean);
     STEPC_ASSIGN(auto more, session_.executor().run("update", update, run_options));
     outputs.merge(more);
   }
@@ -152,9 +158,13 @@ Result<Trainer::StepResult> Trainer::step() {
 // The bad step changed no weight; run it again with every kernel's results looked at.
 Status Trainer::explain_bad_step() {
   position_ -= config_.train.batch * config_.train.accumulation;
-  STEPC_ASSIGN(const auto outputs, run_batch({.check = true}));
+  auto outputs = run_batch({.check = true});
+  if (!outputs) {
+    outputs.error().message = fmt::format("step {}: {}", step_ + 1, outputs.error().message);
+    return tl::unexpected(std::move(outputs).error());
+  }
   return system_error("step {}: the loss is {}, and no kernel wrote a NaN; weights are those of step {}", step_ + 1,
-                      scalar(outputs, "loss"), step_);
+                      scalar(*outputs, "loss"), step_);
 }
 
 // Mean over whole batches of the held-out shard, in its order.
