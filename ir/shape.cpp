@@ -11,8 +11,10 @@ std::optional<int64_t> checked_numel(const Shape& shape) {
   bool empty = false;
   for (int64_t extent : shape) {
     if (extent < 0) return std::nullopt;
-    if (extent == 0) empty = true;
-    else if (__builtin_mul_overflow(count, extent, &count)) return std::nullopt;
+    if (extent == 0)
+      empty = true;
+    else if (__builtin_mul_overflow(count, extent, &count))
+      return std::nullopt;
   }
   return empty ? 0 : count;
 }

@@ -13,8 +13,8 @@ namespace stepc {
 
 // What a template needs to know of the CPU that the code is for.
 struct HostTarget {
-  std::string cpu;       // LLVM's name, for the emitter
-  std::string features;  // LLVM's feature string, for the emitter
+  std::string cpu;            // LLVM's name, for the emitter
+  std::string features;       // LLVM's feature string, for the emitter
   int64_t vector_bytes = 16;  // 64 with AVX-512, 32 with AVX2
   bool bf16_dot = false;      // vdpbf16ps
 };

@@ -11,12 +11,11 @@ namespace stepc {
 
 }  // namespace stepc
 
-#define STEPC_CHECK(condition, ...)                                                              \
-  do {                                                                                           \
-    if (!(condition)) [[unlikely]]                                                               \
-      ::stepc::check_failed(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__));         \
+#define STEPC_CHECK(condition, ...)                                                      \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]]                                                       \
+      ::stepc::check_failed(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
   } while (false)
 
 // After a switch that names every enumerator.
-#define STEPC_UNREACHABLE(...) \
-  ::stepc::check_failed("unreachable", __FILE__, __LINE__, ::fmt::format(__VA_ARGS__))
+#define STEPC_UNREACHABLE(...) ::stepc::check_failed("unreachable", __FILE__, __LINE__, ::fmt::format(__VA_ARGS__))

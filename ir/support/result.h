@@ -43,8 +43,7 @@ tl::unexpected<Error> user_error(fmt::format_string<Args...> format, Args&&... a
 
 template <class... Args>
 tl::unexpected<Error> user_error_at(Location where, fmt::format_string<Args...> format, Args&&... args) {
-  return tl::unexpected(
-      Error{Error::Kind::user, std::move(where), fmt::format(format, std::forward<Args>(args)...)});
+  return tl::unexpected(Error{Error::Kind::user, std::move(where), fmt::format(format, std::forward<Args>(args)...)});
 }
 
 template <class... Args>
@@ -55,18 +54,17 @@ tl::unexpected<Error> system_error(fmt::format_string<Args...> format, Args&&...
 }  // namespace stepc
 
 // Returns the error of `expression` from the enclosing function, if it has one.
-#define STEPC_TRY(expression)                                                          \
-  do {                                                                                 \
-    if (auto stepc_status = (expression); !stepc_status)                               \
-      return tl::unexpected(std::move(stepc_status).error());                          \
+#define STEPC_TRY(expression)                                                                                    \
+  do {                                                                                                           \
+    if (auto stepc_status = (expression); !stepc_status) return tl::unexpected(std::move(stepc_status).error()); \
   } while (false)
 
 #define STEPC_CONCAT_(a, b) a##b
 #define STEPC_CONCAT(a, b) STEPC_CONCAT_(a, b)
 
 // `STEPC_ASSIGN(auto x, f());` binds x to f()'s value or returns its error.
-#define STEPC_ASSIGN(declaration, expression)                                          \
-  auto STEPC_CONCAT(stepc_result_, __LINE__) = (expression);                           \
-  if (!STEPC_CONCAT(stepc_result_, __LINE__))                                          \
-    return tl::unexpected(std::move(STEPC_CONCAT(stepc_result_, __LINE__)).error());   \
+#define STEPC_ASSIGN(declaration, expression)                                        \
+  auto STEPC_CONCAT(stepc_result_, __LINE__) = (expression);                         \
+  if (!STEPC_CONCAT(stepc_result_, __LINE__))                                        \
+    return tl::unexpected(std::move(STEPC_CONCAT(stepc_result_, __LINE__)).error()); \
   declaration = std::move(*STEPC_CONCAT(stepc_result_, __LINE__))

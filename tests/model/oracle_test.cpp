@@ -4,9 +4,10 @@
 // Both sides round to bf16 at the same places and accumulate in f32 in different orders, so now and then an
 // element falls to the other side of a rounding boundary. From equal weights (step 0) that is all; later steps
 // also carry the difference of the weights, which Adam magnifies where gradients are near 0.
+#include "tests/support/oracle.h"
+
 #include "model/parameters.h"
 #include "tests/model/model_run.h"
-#include "tests/support/oracle.h"
 #include "tests/support/skip.h"
 
 namespace stepc {
