@@ -166,6 +166,26 @@ TEST_CASE("AdamW") {
   }
 }
 
+TEST_CASE("a result may be written over an operand that another result reads") {
+  const GroupCase test{"swap", Template::pointwise, [](GraphBuilder& g) {
+                         const ValueId w = g.input("w", {Dtype::f32, {70}});
+                         const ValueId last = g.input("last", {Dtype::f32, {70}});
+                         g.output("last", g.mul(w, 1.0));
+                         g.output("w", g.sub(w, last));
+                       }};
+  const Module module = test::one_group_module(test);
+  const auto scheduled = schedule_host(module.programs[0], module.programs[0].groups[0], detect_host_target());
+  REQUIRE(scheduled.has_value());
+  REQUIRE(scheduled->operands.size() == 2);
+  std::vector<float> w(70, 5);
+  std::vector<float> last(70, 3);
+  auto* const w_bytes = reinterpret_cast<std::byte*>(w.data());
+  auto* const last_bytes = reinterpret_cast<std::byte*>(last.data());
+  test::compiled(detect_host_target())(*scheduled, {w_bytes, last_bytes, last_bytes, w_bytes});
+  CHECK(w == std::vector<float>(70, 2));
+  CHECK(last == std::vector<float>(70, 5));
+}
+
 TEST_CASE("rows gathered, -1 gives zeros") {
   for (int64_t dim : {1, 4, 24, 64}) {
     run_everywhere({fmt::format("gather of {}", dim),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "compiler/schedule/host/views.h"
 #include "ir/support/check.h"
@@ -96,7 +97,11 @@ void Region::scope(const Lanes& lanes, const std::function<void()>& body) {
   const auto widened = widened_;
   math_.set_lanes(lanes);
   if (lanes.width != outer_lanes.width) widened_.clear();
+  const size_t first_store = stores_.size();
+  const bool was_in_scope = std::exchange(in_scope_, true);
   body();
+  finish_stores(first_store);
+  in_scope_ = was_in_scope;
   math_.set_lanes(outer_lanes);
   known_ = known;
   known_indices_ = indices;
@@ -335,8 +340,17 @@ void Region::store_lanes(Fragment fragment, BufferId buffer, std::vector<Index> 
 }
 
 void Region::store(Fragment fragment, ValueId result, const Position& where) {
-  if (!access_.store(fragment, result, where))
-    fail(fmt::format("%{} would be stored at places that depend on data", program_.value(result).name));
+  stores_.push_back({fragment, result, where});
+  if (!in_scope_) finish_stores(0);
+}
+
+void Region::finish_stores(size_t first) {
+  for (size_t i = first; i < stores_.size(); ++i) {
+    const Store& store = stores_[i];
+    if (!access_.store(store.fragment, store.result, store.where))
+      fail(fmt::format("%{} would be stored at places that depend on data", program_.value(store.result).name));
+  }
+  stores_.resize(first);
 }
 
 }  // namespace stepc::host

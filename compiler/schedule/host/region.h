@@ -53,7 +53,8 @@ class Region {
   Fragment wide(Fragment fragment);
   // A scalar; wide() of it is a constant too.
   Fragment constant(double value, Dtype dtype);
-  // Stores it as the result's element there; the first form evaluates the result.
+  // Stores it as the result's element there, when the scope ends: a result may be written over an operand, and
+  // all that the scope reads is read before. The first form evaluates the result.
   void store(ValueId result, const Position& where) { store(at(result, where), result, where); }
   void store(Fragment fragment, ValueId result, const Position& where);
   // The elements of a shared buffer of the template's.
@@ -105,6 +106,14 @@ class Region {
   std::map<Key, Fragment> known_;
   std::map<Key, Index> known_indices_;
   std::map<kernel::FragId, Fragment> widened_;
+  struct Store {
+    Fragment fragment;
+    ValueId result = ValueId::none;
+    Position where;
+  };
+  void finish_stores(size_t first);
+  std::vector<Store> stores_;  // of the open scopes
+  bool in_scope_ = false;
   std::optional<std::string> failure_;
 };
 
