@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <utility>
 
 namespace stepc::bench {
@@ -34,6 +35,8 @@ Result<LineProcess> LineProcess::start(const std::vector<std::string>& command) 
     dup2(requests[0], 0);
     dup2(answers[1], 1);
     for (int end : {requests[0], requests[1], answers[0], answers[1]}) close(end);
+    // Threads of the other side that spin after their work would take the cores from ours (and did: half the rate).
+    setenv("OMP_WAIT_POLICY", "passive", 0);
     execv(arguments[0], arguments.data());
     _exit(127);
   }
