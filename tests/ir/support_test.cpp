@@ -73,9 +73,10 @@ TEST_CASE("file errors name the path and the reason, and a failed write leaves t
   const auto read = read_file(missing);
   REQUIRE_FALSE(read.has_value());
   CHECK(read.error().text() == "cannot read '" + missing + "': No such file or directory");
-  CHECK(read.error().exit_code() == 1);
+  CHECK(read.error().exit_code() == 2);  // the path is the user's
   const auto written = write_file_atomic(missing, "x");
   REQUIRE_FALSE(written.has_value());
+  CHECK(written.error().exit_code() == 1);
   CHECK(written.error().text() == "cannot write '" + missing + "': No such file or directory");
   // A folder stands where the file should go: the rename fails and the temporary goes away.
   REQUIRE(make_folder(folder.path + "/taken/inside").has_value());
