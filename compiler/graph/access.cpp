@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "compiler/reshape_blocks.h"
 #include "ir/support/check.h"
 
 namespace stepc {
@@ -153,29 +154,16 @@ void IndexMath::reshape_block(const TensorIndex& at, const Shape& from, const Sh
   std::copy(block.begin(), block.end(), result.begin() + static_cast<ptrdiff_t>(begin));
 }
 
-// Axes are matched in the smallest blocks of equal size, so that an axis which stays keeps its index whatever it is.
 TensorIndex IndexMath::reshape(const TensorIndex& at, const Shape& from, const Shape& to) {
   TensorIndex result(to.size());
   if (numel(to) == 0) return result;
-  size_t i = 0;
-  size_t j = 0;
-  while (i < from.size() || j < to.size()) {
-    const size_t from_begin = i;
-    const size_t to_begin = j;
-    int64_t from_size = i < from.size() ? from[i++] : 1;
-    int64_t to_size = j < to.size() ? to[j++] : 1;
-    while (from_size != to_size) {
-      if (from_size < to_size)
-        from_size *= from[i++];
-      else
-        to_size *= to[j++];
-    }
-    const auto part = [](const auto& list, size_t begin, size_t end) {
-      return std::decay_t<decltype(list)>(list.begin() + static_cast<ptrdiff_t>(begin),
-                                          list.begin() + static_cast<ptrdiff_t>(end));
-    };
-    reshape_block(part(at, from_begin, i), part(from, from_begin, i), part(to, to_begin, j), result, to_begin);
-  }
+  const auto part = [](const auto& list, size_t begin, size_t end) {
+    return std::decay_t<decltype(list)>(list.begin() + static_cast<ptrdiff_t>(begin),
+                                        list.begin() + static_cast<ptrdiff_t>(end));
+  };
+  for (const ReshapeBlock& block : reshape_blocks(from, to))
+    reshape_block(part(at, block.from_begin, block.from_end), part(from, block.from_begin, block.from_end),
+                  part(to, block.to_begin, block.to_end), result, block.to_begin);
   return result;
 }
 

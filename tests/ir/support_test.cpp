@@ -12,15 +12,10 @@
 #include "ir/support/file.h"
 #include "ir/support/hash.h"
 #include "ir/support/thread_pool.h"
+#include "tests/support/temp_dir.h"
 
 namespace stepc {
 namespace {
-
-struct TemporaryFolder {
-  std::string path = "/tmp/stepc-test-XXXXXX";
-  TemporaryFolder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-};
 
 TEST_CASE("SHA-256 of the standard's examples, whole and in pieces") {
   CHECK(content_hash("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -52,10 +47,10 @@ TEST_CASE("checked arithmetic notices overflow") {
 }
 
 TEST_CASE("files are written whole, replace the old one and leave no temporary") {
-  TemporaryFolder folder;
-  const std::string path = folder.path + "/a/b/file";
-  REQUIRE(make_folder(folder.path + "/a/b").has_value());
-  REQUIRE(make_folder(folder.path + "/a/b").has_value());
+  test::TempDir folder;
+  const std::string path = folder.path() + "/a/b/file";
+  REQUIRE(make_folder(folder.path() + "/a/b").has_value());
+  REQUIRE(make_folder(folder.path() + "/a/b").has_value());
   for (size_t size : {size_t{0}, size_t{1}, size_t{65536}, size_t{200003}}) {
     std::string bytes(size, 'q');
     if (size > 1) bytes[size / 2] = '\0';
@@ -63,13 +58,13 @@ TEST_CASE("files are written whole, replace the old one and leave no temporary")
     CHECK(read_file(path).value() == bytes);
   }
   int entries = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path + "/a/b")) ++entries;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path() + "/a/b")) ++entries;
   CHECK(entries == 1);
 }
 
 TEST_CASE("file errors name the path and the reason, and a failed write leaves the old file") {
-  TemporaryFolder folder;
-  const std::string missing = folder.path + "/missing/file";
+  test::TempDir folder;
+  const std::string missing = folder.path() + "/missing/file";
   const auto read = read_file(missing);
   REQUIRE_FALSE(read.has_value());
   CHECK(read.error().text() == "cannot read '" + missing + "': No such file or directory");
@@ -79,16 +74,16 @@ TEST_CASE("file errors name the path and the reason, and a failed write leaves t
   CHECK(written.error().exit_code() == 1);
   CHECK(written.error().text() == "cannot write '" + missing + "': No such file or directory");
   // A folder stands where the file should go: the rename fails and the temporary goes away.
-  REQUIRE(make_folder(folder.path + "/taken/inside").has_value());
-  CHECK_FALSE(write_file_atomic(folder.path + "/taken", "x").has_value());
+  REQUIRE(make_folder(folder.path() + "/taken/inside").has_value());
+  CHECK_FALSE(write_file_atomic(folder.path() + "/taken", "x").has_value());
   int entries = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path)) ++entries;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path())) ++entries;
   CHECK(entries == 1);
 }
 
 TEST_CASE("the cache finds what was stored and refuses what was damaged") {
-  TemporaryFolder folder;
-  const CacheStore cache(folder.path + "/kernels");
+  test::TempDir folder;
+  const CacheStore cache(folder.path() + "/kernels");
   CHECK_FALSE(cache.find("key").has_value());
   const std::string bytes("kernel\0\n code", 13);
   REQUIRE(cache.store("key", bytes).has_value());

@@ -1,5 +1,6 @@
 #include "compiler/schedule/host/views.h"
 
+#include "compiler/reshape_blocks.h"
 #include "ir/support/check.h"
 
 namespace stepc::host {
@@ -29,28 +30,14 @@ void split_all(LaneMath& math, LaneIndex whole, const Shape& shape, size_t begin
 
 }  // namespace
 
-// Dimensions are matched in the smallest blocks of equal size, so that what a reshape leaves alone stays as it is.
 Position reshape_position(LaneMath& math, const Position& at, const Shape& from, const Shape& to) {
   Position result(to.size(), zero());
   if (numel(to) == 0) return result;
-  size_t i = 0;
-  size_t j = 0;
-  while (i < from.size() || j < to.size()) {
-    const size_t from_begin = i;
-    const size_t to_begin = j;
-    int64_t from_size = i < from.size() ? from[i++] : 1;
-    int64_t to_size = j < to.size() ? to[j++] : 1;
-    while (from_size != to_size) {
-      if (from_size < to_size) {
-        from_size *= from[i++];
-      } else {
-        to_size *= to[j++];
-      }
-    }
-    if (i - from_begin == 1 && j - to_begin == 1) {
+  for (const auto& [from_begin, from_end, to_begin, to_end] : reshape_blocks(from, to)) {
+    if (from_end - from_begin == 1 && to_end - to_begin == 1) {
       result[to_begin] = at[from_begin];
     } else {
-      split_all(math, join_all(math, at, from, from_begin, i), to, to_begin, j, result);
+      split_all(math, join_all(math, at, from, from_begin, from_end), to, to_begin, to_end, result);
     }
   }
   return result;
