@@ -158,7 +158,14 @@ void emit_op(HostContext& context, const KOp& op, std::vector<Rows>& yielded) {
     case Op::wgmma_rs:
     case Op::wgmma_wait:
     case Op::stmatrix:
-    case Op::halves: break;
+    case Op::halves:
+    case Op::exp2:
+    case Op::sync_task:
+    case Op::copy_async:
+    case Op::copy_commit:
+    case Op::copy_wait:
+    case Op::mma_sync:
+    case Op::mma_sync_rs: break;
   }
   STEPC_UNREACHABLE("op {} in a host kernel", kernel::op_info(op.op).name);
 }

@@ -37,6 +37,16 @@ llvm::Value* load_row(HostContext& context, const kernel::KOp& op, const kernel:
   return builder.CreateICmpNE(load, llvm::Constant::getNullValue(type));
 }
 
+// The lanes that row `row` reads or writes; null: all.
+llvm::Value* access_mask(HostContext& context, const kernel::KOp& op, const kernel::Frag& frag, int64_t row) {
+  if (op.indices.empty()) return nullptr;
+  llvm::Value* mask = count_mask(context, emit_expr(context, op.indices[0]), frag.shape.back());
+  if (op.indices.size() < 2) return mask;
+  auto& builder = context.builder;
+  llvm::Value* inside = builder.CreateICmpSLT(context.i64(row), emit_expr(context, op.indices[1]));
+  return builder.CreateSelect(inside, mask, llvm::Constant::getNullValue(mask->getType()));
+}
+
 }  // namespace
 
 llvm::Value* count_mask(HostContext& context, llvm::Value* count, int64_t lanes) {
@@ -89,21 +99,18 @@ llvm::Value* emit_address(HostContext& context, const kernel::Ref& ref) {
 void emit_load(HostContext& context, const kernel::KOp& op) {
   const kernel::Frag& frag = context.kernel.frag(op.results[0]);
   llvm::Value* base = emit_address(context, op.refs[0]);
-  llvm::Value* mask =
-      op.indices.empty() ? nullptr : count_mask(context, emit_expr(context, op.indices[0]), frag.shape.back());
   Rows& rows = context.frags[index_of(op.results[0])];
   rows.clear();
   const int64_t count = frag.shape.size() == 2 ? frag.shape[0] : 1;
   for (int64_t row = 0; row < count; ++row)
-    rows.push_back(load_row(context, op, frag, row_address(context, op, base, row), mask));
+    rows.push_back(
+        load_row(context, op, frag, row_address(context, op, base, row), access_mask(context, op, frag, row)));
 }
 
 void emit_store(HostContext& context, const kernel::KOp& op) {
   auto& builder = context.builder;
   const kernel::Frag& frag = context.kernel.frag(op.frags[0]);
   llvm::Value* base = emit_address(context, op.refs[0]);
-  llvm::Value* mask =
-      op.indices.empty() ? nullptr : count_mask(context, emit_expr(context, op.indices[0]), frag.shape.back());
   const llvm::Align align(static_cast<uint64_t>(dtype_bytes(frag.dtype)));
   const Rows& rows = context.rows(op.frags[0]);
   for (size_t row = 0; row < rows.size(); ++row) {
@@ -113,6 +120,7 @@ void emit_store(HostContext& context, const kernel::KOp& op) {
       value = builder.CreateZExt(value, frag.shape.empty() ? bytes : with_lanes(bytes, frag.shape.back()));
     }
     llvm::Value* address = row_address(context, op, base, static_cast<int64_t>(row));
+    llvm::Value* mask = access_mask(context, op, frag, static_cast<int64_t>(row));
     llvm::Instruction* store =
         mask ? static_cast<llvm::Instruction*>(builder.CreateMaskedStore(value, address, align, mask))
              : builder.CreateAlignedStore(value, address, align);

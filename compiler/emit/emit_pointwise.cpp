@@ -262,8 +262,13 @@ void emit_shuffle(HostContext& context, const KOp& op) {
   if (op.op == Op::from_index) made = {builder.CreateTrunc(emit_expr(context, op.indices[0]), builder.getInt32Ty())};
   if (op.op == Op::splat) {
     llvm::Value* x = context.rows(op.frags[0])[0];
-    made.assign(
-        count, x->getType()->isVectorTy() ? x : builder.CreateVectorSplat(static_cast<unsigned>(frag.shape.back()), x));
+    const bool is_column = x->getType()->isVectorTy() && kernel::integer_attr(op, "axis", 1) == 0;
+    for (size_t row = 0; row < count; ++row) {
+      llvm::Value* one = is_column ? builder.CreateExtractElement(x, row) : x;
+      made.push_back(one->getType()->isVectorTy()
+                         ? one
+                         : builder.CreateVectorSplat(static_cast<unsigned>(frag.shape.back()), one));
+    }
   }
   if (op.op == Op::permute) {
     llvm::SmallVector<int, 64> mask;

@@ -19,6 +19,12 @@ struct HostTarget {
   bool bf16_dot = false;      // vdpbf16ps
 };
 
+// A GPU by its architecture: "sm_80", "sm_89", "sm_90a".
+struct GpuTarget {
+  std::string arch;
+  bool has_sm90() const { return arch == "sm_90a"; }  // wgmma, TMA, mbarrier transactions
+};
+
 // A group's kernel. Its global buffers are the group's operands, then its results (fused.h's order), then,
 // if workspace_bytes > 0, one buffer of workspace. The kernel's names come from positions, never from the
 // graph, so equal groups give equal text: that text's hash is the kernel's key.

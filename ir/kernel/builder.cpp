@@ -109,8 +109,25 @@ BufferId KernelBuilder::global(std::string name, Dtype dtype, Shape shape, std::
   return add_buffer(std::move(name), Space::global, dtype, std::move(shape), std::move(strides));
 }
 
-BufferId KernelBuilder::shared(std::string name, Dtype dtype, Shape shape) {
-  return add_buffer(std::move(name), Space::shared, dtype, std::move(shape), {});
+BufferId KernelBuilder::shared(std::string name, Dtype dtype, Shape shape, int64_t swizzle_bytes) {
+  const BufferId id = add_buffer(std::move(name), Space::shared, dtype, std::move(shape), {});
+  kernel_.buffers.back().swizzle_bytes = swizzle_bytes;
+  return id;
+}
+
+BufferId KernelBuilder::tensor_map(std::string name, BufferId global, Shape box, int64_t swizzle_bytes) {
+  const Buffer& tensor = kernel_.buffer(global);
+  const BufferId id = add_buffer(std::move(name), Space::map, tensor.dtype, tensor.shape, {});
+  kernel_.buffers.back().map_of = global;
+  kernel_.buffers.back().box = std::move(box);
+  kernel_.buffers.back().swizzle_bytes = swizzle_bytes;
+  return id;
+}
+
+BufferId KernelBuilder::barriers(std::string name, int64_t count, int64_t arrivals) {
+  const BufferId id = add_buffer(std::move(name), Space::barrier, Dtype::i32, {count}, {});
+  kernel_.buffers.back().arrivals = arrivals;
+  return id;
 }
 
 VarId KernelBuilder::add_variable(Variable variable) {
@@ -144,14 +161,24 @@ void KernelBuilder::end_role() {
   kernel_.roles.back().body = close_body({}, {});
 }
 
-void KernelBuilder::begin_role(std::string name, int warps, int registers) {
+void KernelBuilder::set_cluster(int64_t tasks) { kernel_.cluster = tasks; }
+
+void KernelBuilder::begin_role(std::string name, int warps, int registers, int copies) {
   STEPC_CHECK(kernel_.grid != ExprId::none, "begin_role() of @{} before set_grid()", kernel_.name);
   end_role();
   Role& role = kernel_.roles.emplace_back();
   role.name = name_from(name);
   role.warps = warps;
   role.registers = registers;
+  role.copies = copies;
+  if (copies > 1) role.copy = add_variable({"copy", {0, copies - 1}, 1});
   open_body();
+}
+
+Index KernelBuilder::copy() {
+  STEPC_CHECK(!kernel_.roles.empty(), "copy() of @{} outside a role", kernel_.name);
+  const VarId id = kernel_.roles.back().copy;
+  return id == VarId::none ? Index(0) : index_of_variable(id);
 }
 
 Kernel KernelBuilder::finish() {
@@ -295,6 +322,14 @@ std::vector<Value> KernelBuilder::branch(Index condition, const std::function<st
               others.size());
   op.bodies.push_back(close_body({}, others));
   return finish_results(std::move(op), results, "_either");
+}
+
+void KernelBuilder::once(const std::function<void()>& body) {
+  KOp op{.op = Op::once};
+  open_body();
+  body();
+  op.bodies.push_back(close_body({}, {}));
+  append(std::move(op));
 }
 
 void KernelBuilder::when(Index condition, const std::function<void()>& body) {

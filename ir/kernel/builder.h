@@ -58,11 +58,15 @@ class KernelBuilder {
 
   // Declarations. Names are made unique.
   BufferId global(std::string name, Dtype dtype, Shape shape, std::vector<int64_t> strides = {});
-  BufferId shared(std::string name, Dtype dtype, Shape shape);
+  BufferId shared(std::string name, Dtype dtype, Shape shape, int64_t swizzle_bytes = 0);
+  BufferId tensor_map(std::string name, BufferId global, Shape box, int64_t swizzle_bytes);
+  BufferId barriers(std::string name, int64_t count, int64_t arrivals);
   Index scalar(std::string name, Range range = {0, INT64_MAX}, int64_t multiple_of = 1);
   void set_grid(Index tasks);  // before task() is used
   Index task();                // this task's number, 0 <= task < grid
-  void begin_role(std::string name, int warps = 0, int registers = 0);
+  void set_cluster(int64_t tasks);
+  void begin_role(std::string name, int warps = 0, int registers = 0, int copies = 1);
+  Index copy();  // of this role, 0 <= copy < copies; 0 where there is one
 
   // Ops. `at` has one index a dimension of the buffer; the fragment lies along the last dimension(s).
   Value load(BufferId buffer, std::vector<Index> at, Shape shape);
@@ -91,6 +95,17 @@ class KernelBuilder {
   void pack(Ref source, Ref target, Index depth, Index width, bool transposed, int64_t rows = -1);
   Value mma(Value acc, Ref a, Ref b, Index depth, std::string a_layout, int64_t rows = -1);
   void prefetch(Ref place, std::vector<int64_t> tile, bool write, int64_t rows = -1);
+
+  // Any other row of the table, with its operands as they are. Results take the dtype and shape given.
+  Value emit(KOp op, Dtype dtype, Shape shape, std::string_view hint);
+  std::vector<Value> emit_all(KOp op, const std::vector<Value>& like, std::string_view suffix);
+  void emit(KOp op) { append(std::move(op)); }
+  std::vector<ExprId> ids(const std::vector<Index>& indices);
+  void once(const std::function<void()>& body);
+  // What `tile` accesses add: rows along a dimension of the buffer, `count` columns and `height` rows of it.
+  Value load_tile(BufferId buffer, std::vector<Index> at, Shape shape, int64_t rows, Index count, Index height);
+  void store_tile(Value value, BufferId buffer, std::vector<Index> at, int64_t rows, Index count, Index height);
+  Value splat_column(Value x, Shape shape);  // [m] in every column of [m, n]
 
   // for i = low .. high step `step`: `body(i, carried)` returns the carried values of the next turn.
   std::vector<Value> loop(std::string name, Index low, Index high, Index step, std::vector<Value> initial,
@@ -132,7 +147,6 @@ class KernelBuilder {
   FragId add_frag(std::string name, Dtype dtype, Shape shape);
   Value emit_frag(KOp op, Dtype dtype, Shape shape, std::string_view hint);
   OpId append(KOp op);
-  std::vector<ExprId> ids(const std::vector<Index>& indices);
   Index index_of_variable(VarId id) { return Index(this, simplifier_.variable(id)); }
   void open_body() { open_.emplace_back(); }
   Body close_body(std::vector<FragId> carried, const std::vector<Value>& yielded);

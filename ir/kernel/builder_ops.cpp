@@ -32,6 +32,28 @@ void KernelBuilder::store_first(Value value, BufferId buffer, std::vector<Index>
   append({.op = Op::store, .frags = {value.id}, .refs = {ref(buffer, std::move(at))}, .indices = ids({count})});
 }
 
+Value KernelBuilder::load_tile(BufferId buffer, std::vector<Index> at, Shape shape, int64_t rows, Index count,
+                               Index height) {
+  KOp op{.op = Op::load, .refs = {ref(buffer, std::move(at))}, .indices = ids({count, height})};
+  op.attrs = {{"rows", rows}};
+  return emit_frag(std::move(op), kernel_.buffer(buffer).dtype, std::move(shape), kernel_.buffer(buffer).name + "_v");
+}
+
+void KernelBuilder::store_tile(Value value, BufferId buffer, std::vector<Index> at, int64_t rows, Index count,
+                               Index height) {
+  KOp op{.op = Op::store, .frags = {value.id}, .refs = {ref(buffer, std::move(at))}, .indices = ids({count, height})};
+  op.attrs = {{"rows", rows}};
+  append(std::move(op));
+}
+
+Value KernelBuilder::emit(KOp op, Dtype dtype, Shape shape, std::string_view hint) {
+  return emit_frag(std::move(op), dtype, std::move(shape), hint);
+}
+
+std::vector<Value> KernelBuilder::emit_all(KOp op, const std::vector<Value>& like, std::string_view suffix) {
+  return finish_results(std::move(op), like, suffix);
+}
+
 Value KernelBuilder::gather(BufferId buffer, std::vector<Index> at, Value offsets) {
   KOp op{.op = Op::gather, .frags = {offsets.id}, .refs = {ref(buffer, std::move(at))}};
   return emit_frag(std::move(op), kernel_.buffer(buffer).dtype, shape(offsets), kernel_.buffer(buffer).name + "_v");
@@ -71,6 +93,11 @@ Value KernelBuilder::from_index(Index value) {
 Value KernelBuilder::splat(Value x, Shape wide) {
   if (shape(x) == wide) return x;
   return emit_frag({.op = Op::splat, .frags = {x.id}}, dtype(x), std::move(wide), kernel_.frag(x.id).name + "_wide");
+}
+
+Value KernelBuilder::splat_column(Value x, Shape wide) {
+  KOp op{.op = Op::splat, .frags = {x.id}, .attrs = {{"axis", int64_t{0}}}};
+  return emit_frag(std::move(op), dtype(x), std::move(wide), kernel_.frag(x.id).name + "_wide");
 }
 
 Value KernelBuilder::permute(Value x, std::vector<int64_t> lanes) {

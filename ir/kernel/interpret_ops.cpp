@@ -91,13 +91,17 @@ Status Machine::load_or_store(const KOp& op) {
   const Shape& shape = kernel_.frag(id).shape;
   STEPC_ASSIGN(const Place from, place(op, 0));
   const int64_t cols = shape.empty() ? 1 : shape.back();
-  const int64_t rows = numel(shape) / cols;
+  int64_t rows = numel(shape) / cols;
   int64_t count = cols;
   if (!op.indices.empty()) {
     STEPC_ASSIGN(count, index(op, op.indices[0]));
   }
+  if (op.indices.size() > 1) {
+    STEPC_ASSIGN(const int64_t height, index(op, op.indices[1]));
+    rows = std::min(rows, height);
+  }
   const int64_t rank = static_cast<int64_t>(from.at.size());
-  const auto dimension = static_cast<size_t>(rows == 1 ? 0 : integer_attr(op, "rows", rank - 2));
+  const auto dimension = static_cast<size_t>(shape.size() < 2 ? 0 : integer_attr(op, "rows", rank - 2));
   if (is_load) frag(id) = blank(id);
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t col = 0; col < std::min(count, cols); ++col) {
@@ -169,7 +173,9 @@ Status Machine::pointwise(const KOp& op) {
 Status Machine::splat(const KOp& op) {
   const Lanes& source = frag(op.frags[0]);
   Lanes result = blank(op.results[0]);
-  for (size_t i = 0; i < result.size(); ++i) result[i] = source[i % source.size()];
+  const Shape& shape = kernel_.frag(op.results[0]).shape;
+  const auto repeat = static_cast<size_t>(integer_attr(op, "axis", 1) == 0 ? shape.back() : 1);
+  for (size_t i = 0; i < result.size(); ++i) result[i] = source[i / repeat % source.size()];
   frag(op.results[0]) = std::move(result);
   return {};
 }

@@ -150,6 +150,7 @@ struct Kernel {
   std::vector<Buffer> buffers;  // globals first, in launch order
   std::vector<VarId> scalars;   // launch scalars, in order
   ExprId grid = ExprId::none;   // number of tasks (CTAs), over constants and scalars
+  int64_t cluster = 1;          // sm90: so many neighbouring tasks form a cluster; the grid is a multiple of it
   std::vector<Role> roles;
   std::vector<Expr> exprs;
   std::vector<Variable> variables;
@@ -176,7 +177,7 @@ SharedLayout shared_layout(const Kernel& kernel);
 // ---- the op table -----------------------------------------------------------------------------------------
 enum class OperandKind : uint8_t { frag, ref, index, map, bar, opt_index, list_frag };
 enum class ResultKind : uint8_t { nothing, frag, frags, index, carried };
-enum class Level : uint8_t { core, host, sm90 };
+enum class Level : uint8_t { core, host, gpu, sm90 };
 enum class AttrKind : uint8_t { flag, integer, real, integers, text };
 
 struct OpInfo {

@@ -23,7 +23,8 @@ struct Section {
 };
 constexpr Section kSections[] = {{Op::index, "Indices and control"}, {Op::load, "Memory"},
                                  {Op::constant, "Fragments"},        {Op::reduce_sum, "Rows"},
-                                 {Op::pack, "Contraction (host)"},   {Op::wait, "Hopper (sm90)"}};
+                                 {Op::pack, "Contraction (host)"},   {Op::exp2, "GPU (cuda and sm90)"},
+                                 {Op::wait, "Hopper (sm90)"}};
 
 std::string_view operand_text(OperandKind kind) {
   switch (kind) {

@@ -157,6 +157,7 @@ Status ParseState::declarations() {
   }
   if (!reader.accept("grid")) return reader.expected("a declaration or 'grid'");
   STEPC_ASSIGN(kernel.grid, indices.parse());
+  STEPC_ASSIGN(kernel.cluster, optional_integer("cluster", 1, 8));
   return {};
 }
 

@@ -123,7 +123,9 @@ class Printer {
     std::string text = fmt::format("kernel @{} {}\n", kernel_.name, target_name(kernel_.target));
     for (const Buffer& buffer : kernel_.buffers) text += buffer_line(buffer);
     for (VarId id : kernel_.scalars) text += scalar_line(id);
-    return text + "grid " + expr_text(kernel_, kernel_.grid) + "\n";
+    text += "grid " + expr_text(kernel_, kernel_.grid);
+    if (kernel_.cluster != 1) text += fmt::format(" cluster {}", kernel_.cluster);
+    return text + "\n";
   }
 
   static std::string role_header(const Role& role) {

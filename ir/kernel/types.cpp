@@ -43,7 +43,7 @@ Result<Dtype> all_of(Op op, const std::vector<Dtype>& operands, Dtype operand, D
 
 }  // namespace
 
-bool is_pointwise(Op op) { return op >= Op::neg && op <= Op::select; }
+bool is_pointwise(Op op) { return (op >= Op::neg && op <= Op::select) || op == Op::exp2; }
 
 Result<Dtype> pointwise_dtype(Op op, const std::vector<Dtype>& operands, Dtype declared) {
   STEPC_CHECK(is_pointwise(op) && operands.size() == op_info(op).operands.size(), "{}", op_info(op).name);

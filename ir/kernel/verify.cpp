@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ir/kernel/index_facts.h"
+#include "ir/kernel/layout.h"
 #include "ir/kernel/print.h"
 #include "ir/kernel/verify_rules.h"
 #include "ir/support/check.h"
@@ -97,8 +98,10 @@ Status check_buffer(const Kernel& kernel, const Buffer& buffer) {
   const int64_t swizzle = buffer.swizzle_bytes;
   if (swizzle != 0 && swizzle != 32 && swizzle != 64 && swizzle != 128)
     return user_error("%{} has swizzle {}, expected 32, 64 or 128", buffer.name, swizzle);
-  if (kernel.target != Target::sm90 && (swizzle != 0 || buffer.space == Space::map || buffer.space == Space::barrier))
+  if (kernel.target != Target::sm90 && (buffer.space == Space::map || buffer.space == Space::barrier))
     return user_error("%{} is of sm90, found in a kernel for {}", buffer.name, target_name(kernel.target));
+  if (kernel.target == Target::host && swizzle != 0)
+    return user_error("%{} has a swizzle, found in a kernel for the host", buffer.name);
   switch (buffer.space) {
     case Space::global: return check_strides(buffer);
     case Space::shared:
@@ -122,7 +125,7 @@ Status check_roles(const Kernel& kernel) {
     if (role.copies < 1) return user_error("role @{} has no copies", role.name);
     if ((role.copy == VarId::none) != (role.copies == 1) && !is_in(role.copy, kernel.variables))
       return user_error("role @{} has copies without an index", role.name);
-    if (kernel.target == Target::sm90 && role.warps < 1) return user_error("role @{} has no warps", role.name);
+    if (kernel.target != Target::host && role.warps < 1) return user_error("role @{} has no warps", role.name);
     if (role.registers % 8 != 0)
       return user_error("role @{} has {} registers, expected a multiple of 8", role.name, role.registers);
     warps += int64_t{role.copies} * role.warps;
@@ -132,6 +135,9 @@ Status check_roles(const Kernel& kernel) {
       (kernel.roles.size() != 1 || first.copies != 1 || first.warps != 0 || first.registers != 0))
     return user_error("a kernel for the host has one role, without warps and registers");
   if (warps > 32) return user_error("@{} has {} warps, expected at most 32", kernel.name, warps);
+  if (kernel.cluster < 1 || kernel.cluster > 8 || (kernel.cluster > 1 && kernel.target != Target::sm90))
+    return user_error("@{} has clusters of {}, expected 1{}", kernel.name, kernel.cluster,
+                      kernel.target == Target::sm90 ? " to 8" : "");
   return {};
 }
 
@@ -305,6 +311,7 @@ Status verify(const Kernel& kernel) {
   STEPC_TRY(check_ids(kernel));
   STEPC_TRY(check_declarations(kernel));
   STEPC_TRY(BodyVerifier(kernel).whole());
+  if (kernel.target != Target::host) STEPC_TRY(fragment_layouts(kernel));
   return check_bounds(kernel);
 }
 

@@ -35,8 +35,22 @@ Access fragment_access(const Kernel& kernel, const KOp& op, const Frag& frag) {
   Access access{&op, &op.refs[0], std::vector<Extent>(buffer.shape.size())};
   if (frag.shape.empty()) return access;
   access.extents.back() = {frag.shape.back(), op.indices.empty() ? ExprId::none : op.indices[0]};
-  if (frag.shape.size() == 2) access.extents[rows_dimension(op, buffer)].limit = frag.shape[0];
+  if (frag.shape.size() == 2)
+    access.extents[rows_dimension(op, buffer)] = {frag.shape[0], op.indices.size() > 1 ? op.indices[1] : ExprId::none};
   return access;
+}
+
+// (source, target, height, width): both have the tile's extents, but the source is read only to height and width.
+std::vector<Access> copy_async_accesses(const Kernel& kernel, const KOp& op) {
+  const auto& tile = std::get<std::vector<int64_t>>(find_attr(op, "tile")->value);
+  const Buffer& source = kernel.buffer(op.refs[0].buffer);
+  Access from{&op, &op.refs[0], std::vector<Extent>(source.shape.size())};
+  from.extents.back() = {tile[1], op.indices[1]};
+  from.extents[rows_dimension(op, source)] = {tile[0], op.indices[0]};
+  Access to{&op, &op.refs[1], std::vector<Extent>(op.refs[1].at.size())};
+  to.extents.back().limit = tile[1];
+  to.extents[to.extents.size() - 2].limit = tile[0];
+  return {from, to};
 }
 
 // The box of a map lies along the last dimensions of the shared tile, leaving out its leading ones.
@@ -71,7 +85,7 @@ Access product_access(const KOp& op, const Ref& ref, std::string_view major_name
 std::vector<Access> product_accesses(const Kernel& kernel, const KOp& op) {
   const Shape& acc = kernel.frag(op.results[0]).shape;
   std::vector<Access> accesses;
-  if (op.op == Op::wgmma) accesses.push_back(product_access(op, op.refs[0], "a", acc[0]));
+  if (op.refs.size() == 2) accesses.push_back(product_access(op, op.refs[0], "a", acc[0]));
   accesses.push_back(product_access(op, op.refs.back(), "b", acc[1]));
   return accesses;
 }
@@ -141,7 +155,9 @@ std::vector<Access> accesses_of(const Kernel& kernel, const KOp& op) {
   if (op.op == Op::pack) return {pack_source(kernel, op), pack_target(kernel, op)};
   if (op.op == Op::mma) return mma_accesses(kernel, op);
   if (op.op == Op::prefetch) return {};  // a hint may be anywhere
-  if (op.op == Op::wgmma || op.op == Op::wgmma_rs) return product_accesses(kernel, op);
+  if (op.op == Op::copy_async) return copy_async_accesses(kernel, op);
+  if (op.op == Op::wgmma || op.op == Op::wgmma_rs || op.op == Op::mma_sync || op.op == Op::mma_sync_rs)
+    return product_accesses(kernel, op);
   if (op.op == Op::stmatrix) {
     const Shape& shape = kernel.frag(op.frags[0]).shape;
     const bool transposed = flag_attr(op, "transposed");

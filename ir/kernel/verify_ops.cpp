@@ -126,6 +126,8 @@ Status check_access(const Kernel& kernel, const KOp& op, const Frag& frag) {
     return op_error(op, "%{} is {}, of more dimensions than %{}{}", frag.name, frag_type_text(frag), buffer.name,
                     shape_text(buffer.shape));
   if (!op.indices.empty() && frag.shape.empty()) return op_error(op, "a count of a scalar");
+  if (op.indices.size() > 1 && frag.shape.size() != 2)
+    return op_error(op, "a height of %{}, which is {}", frag.name, frag_type_text(frag));
   const Attr* rows = find_attr(op, "rows");
   if (!rows) return {};
   const int64_t dimension = std::get<int64_t>(rows->value);
@@ -193,10 +195,13 @@ Status check_lane(const Kernel& kernel, const KOp& op) {
 Status check_splat(const Kernel& kernel, const KOp& op) {
   const Frag& source = kernel.frag(op.frags[0]);
   const Frag& result = kernel.frag(op.results[0]);
-  const bool repeats_row = source.shape.size() == 1 && result.shape.size() == 2 && result.shape[1] == source.shape[0];
-  if (!source.shape.empty() && !repeats_row)
-    return op_error(op, "%{} is {}, expected a scalar or a row of {}", source.name, frag_type_text(source),
-                    shape_text(result.shape));
+  const int64_t axis = integer_attr(op, "axis", 1);
+  if (axis != 0 && axis != 1) return op_error(op, "axis {}, expected 0 or 1", axis);
+  const bool repeats = source.shape.size() == 1 && result.shape.size() == 2 &&
+                       result.shape[static_cast<size_t>(axis)] == source.shape[0];
+  if (!source.shape.empty() && !repeats)
+    return op_error(op, "%{} is {}, expected a scalar or a {} of {}", source.name, frag_type_text(source),
+                    axis == 1 ? "row" : "column", shape_text(result.shape));
   return check_result(kernel, op, source.dtype, result.shape);
 }
 
@@ -278,6 +283,7 @@ Status check_core_op(const Kernel& kernel, const KOp& op) {
 Status check_form(const Kernel& kernel, const KOp& op) {
   const OpInfo& info = op_info(op.op);
   const bool fits = info.level == Level::core || (info.level == Level::host && kernel.target == Target::host) ||
+                    (info.level == Level::gpu && kernel.target != Target::host) ||
                     (info.level == Level::sm90 && kernel.target == Target::sm90);
   if (!fits) return op_error(op, "not an op of kernels for {}", target_name(kernel.target));
   STEPC_TRY(check_operand_counts(op));
@@ -292,6 +298,7 @@ Status check_types(const Kernel& kernel, const KOp& op) {
   switch (op_info(op.op).level) {
     case Level::core: return check_core_op(kernel, op);
     case Level::host: return check_host_op(kernel, op);
+    case Level::gpu: return is_pointwise(op.op) ? check_pointwise(kernel, op) : check_gpu_op(kernel, op);
     case Level::sm90: return check_sm90_op(kernel, op);
   }
   STEPC_UNREACHABLE("level of {}", op_info(op.op).name);

@@ -20,6 +20,7 @@ Status check_form(const Kernel& kernel, const KOp& op);
 // Types and places, of an op of good form. The bodies are checked already.
 Status check_types(const Kernel& kernel, const KOp& op);
 Status check_host_op(const Kernel& kernel, const KOp& op);  // verify_targets.cpp
+Status check_gpu_op(const Kernel& kernel, const KOp& op);
 Status check_sm90_op(const Kernel& kernel, const KOp& op);
 // No access is provably out of bounds (verify_bounds.cpp).
 Status check_bounds(const Kernel& kernel);

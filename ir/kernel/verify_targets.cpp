@@ -81,12 +81,15 @@ Status check_major(const KOp& op, std::string_view name) {
   return op_error(op, "{} \"{}\", expected \"k\" or \"mn\"", name, major);
 }
 
+// The portable product takes any number of rows: how many its warps hold is a matter of layout.
 Status check_product(const Kernel& kernel, const KOp& op) {
+  const bool is_wgmma = op.op == Op::wgmma || op.op == Op::wgmma_rs;
   const Frag& acc = kernel.frag(op.frags[0]);
   STEPC_TRY(expect_type(kernel, op, op.frags[0], Dtype::f32, 2));
-  if (acc.shape[0] != 64 || acc.shape[1] % 8 != 0 || acc.shape[1] < 8 || acc.shape[1] > 256)
-    return op_error(op, "%{} is {}, expected 64 rows and a multiple of 8 to 256 columns", acc.name,
-                    frag_type_text(acc));
+  const bool fits_rows = is_wgmma ? acc.shape[0] == 64 : acc.shape[0] % 16 == 0;
+  if (!fits_rows || acc.shape[1] % 8 != 0 || acc.shape[1] < 8 || acc.shape[1] > 256)
+    return op_error(op, "%{} is {}, expected {} rows and a multiple of 8 to 256 columns", acc.name, frag_type_text(acc),
+                    is_wgmma ? "64" : "a multiple of 16");
   const Frag& result = kernel.frag(op.results[0]);
   if (result.dtype != acc.dtype || result.shape != acc.shape)
     return op_error(op, "%{} is {}, expected {}", result.name, frag_type_text(result), frag_type_text(acc));
@@ -95,11 +98,11 @@ Status check_product(const Kernel& kernel, const KOp& op) {
   if (depth % 16 != 0) return op_error(op, "k {}, expected a multiple of 16", depth);
   STEPC_TRY(check_major(op, "b"));
   for (const Ref& ref : op.refs) STEPC_TRY(check_product_tile(kernel, op, ref));
-  if (op.op == Op::wgmma) return check_major(op, "a");
+  if (op.refs.size() == 2) return check_major(op, "a");
   STEPC_TRY(expect_type(kernel, op, op.frags[1], Dtype::bf16, 2));
   const Frag& a = kernel.frag(op.frags[1]);
-  if (a.shape == Shape{64, depth}) return {};
-  return op_error(op, "%{} is {}, expected bf16[64, {}]", a.name, frag_type_text(a), depth);
+  if (a.shape == Shape{acc.shape[0], depth}) return {};
+  return op_error(op, "%{} is {}, expected bf16[{}, {}]", a.name, frag_type_text(a), acc.shape[0], depth);
 }
 
 Status check_wgmma_wait(const Kernel& kernel, const KOp& op) {
@@ -138,10 +141,40 @@ Status check_halves(const Kernel& kernel, const KOp& op) {
   return {};
 }
 
+Status check_copy_async(const Kernel& kernel, const KOp& op) {
+  STEPC_TRY(expect_space(kernel, op, op.refs[0], Space::global));
+  STEPC_TRY(expect_space(kernel, op, op.refs[1], Space::shared));
+  const Buffer& from = kernel.buffer(op.refs[0].buffer);
+  const Buffer& to = kernel.buffer(op.refs[1].buffer);
+  if (from.dtype != to.dtype)
+    return op_error(op, "%{} is {}, expected the {} of %{}", to.name, dtype_name(to.dtype), dtype_name(from.dtype),
+                    from.name);
+  const Attr* tile = find_attr(op, "tile");
+  if (!tile) return op_error(op, "no tile");
+  const auto& extents = std::get<std::vector<int64_t>>(tile->value);
+  if (extents.size() != 2 || extents[0] < 1 || extents[1] < 1)
+    return op_error(op, "tile {}, expected two positive extents", shape_text(extents));
+  if (from.shape.size() < 2 || to.shape.size() < 2)
+    return op_error(op, "%{}{}, expected 2 dimensions at least", from.shape.size() < 2 ? from.name : to.name,
+                    shape_text(from.shape.size() < 2 ? from.shape : to.shape));
+  const int64_t dimension = integer_attr(op, "rows", static_cast<int64_t>(from.shape.size()) - 2);
+  if (dimension >= 0 && dimension + 1 < static_cast<int64_t>(from.shape.size())) return {};
+  return op_error(op, "rows along dimension {}, expected 0 to {}", dimension, from.shape.size() - 2);
+}
+
 }  // namespace
 
-Status check_sm90_op(const Kernel& kernel, const KOp& op) {
+Status check_gpu_op(const Kernel& kernel, const KOp& op) {
   if (op.op == Op::sync || op.op == Op::sync_arrive) return expect_range(op, "warps", 1, 32);
+  if (op.op == Op::copy_async) return check_copy_async(kernel, op);
+  if (op.op == Op::copy_wait) return expect_range(op, "pending", 0, 7);
+  if (op.op == Op::mma_sync || op.op == Op::mma_sync_rs) return check_product(kernel, op);
+  if (op.op == Op::stmatrix) return check_stmatrix(kernel, op);
+  if (op.op == Op::halves) return check_halves(kernel, op);
+  return {};  // sync_task, once, copy_commit
+}
+
+Status check_sm90_op(const Kernel& kernel, const KOp& op) {
   if (op.op == Op::tma_load) return check_box_copy(kernel, op, op.refs[1], op.refs[0]);
   if (op.op == Op::tma_store) return check_box_copy(kernel, op, op.refs[0], op.refs[1]);
   if (op.op == Op::bulk_load) return check_bulk_copy(kernel, op, op.refs[0], op.refs[1]);
@@ -149,9 +182,7 @@ Status check_sm90_op(const Kernel& kernel, const KOp& op) {
   if (op.op == Op::bulk_wait) return expect_range(op, "pending", 0, 7);
   if (op.op == Op::wgmma || op.op == Op::wgmma_rs) return check_product(kernel, op);
   if (op.op == Op::wgmma_wait) return check_wgmma_wait(kernel, op);
-  if (op.op == Op::stmatrix) return check_stmatrix(kernel, op);
-  if (op.op == Op::halves) return check_halves(kernel, op);
-  return {};  // wait, arrive, expect, bulk_commit, fence_async, once
+  return {};  // wait, arrive, expect, bulk_commit, fence_async
 }
 
 }  // namespace stepc::kernel
