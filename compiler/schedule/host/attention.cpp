@@ -156,7 +156,7 @@ void Attention::output_tiles(Index first, Index rows) {
 }  // namespace
 
 Result<Draft> build_attention(const Problem& problem) {
-  const AttentionGroup group = analyse_attention(problem);
+  const AttentionGroup group = analyse_attention(problem.program, problem.group);
   const AttentionSizes& sizes = group.sizes;
   const AttentionTiles tiles = attention_tiles(problem.target);
   const int64_t block = pick_block(sizes);

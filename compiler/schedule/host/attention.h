@@ -3,17 +3,9 @@
 #pragma once
 
 #include "compiler/schedule/host/templates.h"
+#include "compiler/schedule/region/attention_group.h"
 
 namespace stepc::host {
-
-struct AttentionSizes {
-  int64_t batch = 0;
-  int64_t tokens = 0;
-  int64_t heads = 0;
-  int64_t dim = 0;
-  bool causal = false;
-  double scale = 1;
-};
 
 struct AttentionTiles {
   int64_t lanes = 16;
@@ -21,13 +13,6 @@ struct AttentionTiles {
   int64_t cols = 32;  // two vectors
 };
 
-// The group's attention op, and the kernel's operands that stand behind its operands: reshapes are dense.
-struct AttentionGroup {
-  AttentionSizes sizes;
-  std::vector<ValueId> operands;
-  std::vector<ValueId> results;
-};
-AttentionGroup analyse_attention(const Problem& problem);
 AttentionTiles attention_tiles(const HostTarget& target);
 inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 

@@ -1,32 +1,8 @@
 // Where a head's rows lie, and the copies, tiles and stores that attention and its gradient have in common.
-#include <algorithm>
-
 #include "compiler/schedule/host/attention.h"
 #include "ir/support/check.h"
 
 namespace stepc::host {
-
-AttentionGroup analyse_attention(const Problem& problem) {
-  const Program& program = problem.program;
-  const auto inside = [&](ValueId value) {
-    const auto& nodes = problem.group.nodes;
-    return std::find(nodes.begin(), nodes.end(), program.value(value).producer) != nodes.end();
-  };
-  AttentionGroup group;
-  for (NodeId id : problem.group.nodes) {
-    const Node& node = program.node(id);
-    if (node.op != Op::attention && node.op != Op::attention_grad) continue;
-    const Shape& qkv = program.type(node.operands[0]).shape;
-    group.sizes = {qkv[0], qkv[1], qkv[3], qkv[4], node.attrs.flag(AttrKey::causal), node.attrs.real(AttrKey::scale)};
-    group.results = node.results;
-    for (ValueId operand : node.operands) {
-      while (inside(operand)) operand = program.producer(operand).operands[0];
-      group.operands.push_back(operand);
-    }
-    return group;
-  }
-  STEPC_UNREACHABLE("kernel @{} has no attention", problem.group.name);
-}
 
 AttentionTiles attention_tiles(const HostTarget& target) {
   const int64_t lanes = target.vector_bytes / 4;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "compiler/schedule/host/matmul_group.h"
+#include "compiler/schedule/host/templates.h"
 #include "compiler/schedule/host/views.h"
 #include "ir/support/check.h"
 
@@ -186,7 +186,7 @@ Result<Draft> build(const Problem& problem, const MatmulGroup& group, const Matm
 }  // namespace
 
 Result<Draft> build_matmul(const Problem& problem) {
-  const MatmulGroup group = analyse_matmul(problem);
+  const MatmulGroup group = analyse_matmul(problem.program, problem.group, problem.results);
   const MatmulConfig config = pick_matmul(group.sizes, problem.target);
   STEPC_ASSIGN(const Problem shaped, with_shapes(problem, group));
   if (group.plain) return build(shaped, group, config, 1);

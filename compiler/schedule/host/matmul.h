@@ -7,29 +7,11 @@
 #include <functional>
 #include <string>
 
+#include "compiler/schedule/region/matmul_group.h"
 #include "compiler/schedule/schedule.h"
 #include "ir/kernel/builder.h"
 
 namespace stepc::host {
-
-// [batch, m, k] x [batch, k, n]; with transpose_a a is [batch, k, m], with transpose_b b is [batch, n, k].
-struct MatmulProblem {
-  int64_t m = 0;
-  int64_t n = 0;
-  int64_t k = 0;
-  int64_t batch = 1;
-  Dtype a_dtype = Dtype::f32;  // in memory
-  Dtype b_dtype = Dtype::f32;
-  Dtype math_dtype = Dtype::f32;  // of the product's operands: bf16 only if both are bf16 in memory
-  bool transpose_a = false;
-  bool transpose_b = false;
-  bool halves = false;  // columns j and j + n / 2 are made side by side; the grid then covers n / 2 columns
-
-  // Columns that the grid covers, each `parts()` times.
-  int64_t columns() const { return halves ? n / 2 : n; }
-  int64_t parts() const { return halves ? 2 : 1; }
-};
-std::string describe(const MatmulProblem& problem);
 
 // How rows of A reach the tile.
 enum class AMode : uint8_t {

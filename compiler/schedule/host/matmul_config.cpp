@@ -71,10 +71,6 @@ MatmulConfig pick_matmul(const MatmulProblem& problem, const HostTarget& target)
   return config;
 }
 
-std::string describe(const MatmulProblem& problem) {
-  return fmt::format("matmul(m={}, n={}, k={}, batch={})", problem.m, problem.n, problem.k, problem.batch);
-}
-
 std::string describe(const MatmulConfig& config) {
   const char* a = config.a_mode == AMode::direct ? "in place" : config.a_mode == AMode::copied ? "copied" : "packed";
   return fmt::format("tile {}x{}, block {}x{}x{}, a {}", config.tile_rows, config.tile_cols, config.block_m,

@@ -1,0 +1,27 @@
+// What an attention template of any target reads off a kernel group: sizes, and the kernel's operands.
+#pragma once
+
+#include <vector>
+
+#include "ir/graph/graph.h"
+
+namespace stepc {
+
+struct AttentionSizes {
+  int64_t batch = 0;
+  int64_t tokens = 0;
+  int64_t heads = 0;
+  int64_t dim = 0;
+  bool causal = false;
+  double scale = 1;
+};
+
+// The group's attention op, and the kernel's operands that stand behind its operands: reshapes are dense.
+struct AttentionGroup {
+  AttentionSizes sizes;
+  std::vector<ValueId> operands;
+  std::vector<ValueId> results;
+};
+AttentionGroup analyse_attention(const Program& program, const Group& group);
+
+}  // namespace stepc
