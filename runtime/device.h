@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "ir/kernel/launch.h"
 #include "ir/support/result.h"
 
 namespace stepc {
@@ -23,6 +24,7 @@ struct KernelCode {
   std::string symbol;
   std::string code;          // the target's form: host object, PTX or cubin
   int64_t shared_bytes = 0;  // scratch of one task
+  kernel::GpuLaunch launch;  // empty on the host
 };
 
 class Device {

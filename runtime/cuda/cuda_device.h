@@ -1,0 +1,39 @@
+// A GPU as a device, over any driver table: libcuda's or the emulator's. One stream, so that calls are in order;
+// launches return before the kernel ends, and an error that it makes shows at a later call, which names the
+// kernels launched since the last synchronisation. Kernels follow the GPU ABI of docs/kernel_abi.md.
+#pragma once
+
+#include <memory>
+
+#include "runtime/cuda/driver.h"
+#include "runtime/device.h"
+
+namespace stepc {
+
+struct CudaDeviceInfo {
+  std::string name;
+  std::string arch;        // of the device itself: "sm_90"
+  std::string target;      // the best that stepc makes code for and the device runs: "sm_90a", "sm_89", "sm_80"
+  int driver_version = 0;  // 12080 is CUDA 12.8
+  int processors = 0;
+  int64_t memory_bytes = 0;
+  int64_t shared_bytes = 0;  // that a task can have
+};
+
+struct CudaOptions {
+  int ordinal = 0;
+  bool synchronous = false;  // wait after each launch, so that an error names its kernel
+};
+
+// To be used from the thread that made it.
+class CudaDevice : public Device {
+ public:
+  virtual const CudaDeviceInfo& info() const = 0;
+};
+
+Result<std::unique_ptr<CudaDevice>> make_cuda_device(Driver driver, const CudaOptions& options = {});
+
+// "12.8" of 12080.
+std::string cuda_version_text(int version);
+
+}  // namespace stepc
