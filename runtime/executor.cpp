@@ -104,7 +104,7 @@ struct Executor::Impl {
 
   Status load_kernels() {
     for (const BundleKernel& kernel : bundle.kernels) {
-      auto handle = device.load({kernel.name, kernel.object, kernel.shared_bytes});
+      auto handle = device.load({kernel.name, kernel.object, kernel.shared_bytes, kernel.launch});
       if (!handle) return system_error("kernel {}: {}", kernel.name, handle.error().message);
       kernels.push_back(*handle);
     }

@@ -1,5 +1,6 @@
 #include "ir/plan/bundle_io.h"
 
+#include "ir/plan/launch_json.h"
 #include "ir/plan/plan_json.h"
 #include "ir/plan/verify.h"
 #include "ir/support/file.h"
@@ -10,16 +11,24 @@
 namespace stepc {
 namespace {
 
+// What kind of file holds the kernel's code, which is its suffix.
+std::string_view code_form(const BundleKernel& kernel) {
+  if (kernel.launch.threads == 0) return "o";
+  return kernel.object.starts_with("\177ELF") ? "cubin" : "ptx";
+}
+
 JsonValue kernel_json(const BundleKernel& kernel) {
   JsonValue json;
   json.add("name", kernel.name);
   json.add("key", kernel.key);
+  json.add("form", code_form(kernel));
   json.add("object_hash", content_hash(kernel.object));
   json.add("problem", kernel.problem);
   json.add("config", kernel.config);
   json.add("buffers", kernel.buffers);
   json.add("scalars", kernel.scalars);
   json.add("shared_bytes", kernel.shared_bytes);
+  if (kernel.launch.threads > 0) json.add("gpu", gpu_launch_json(kernel.launch));
   return json;
 }
 
@@ -64,7 +73,10 @@ Result<ModuleLayout> read_layout(const JsonCursor& cursor) {
 
 // Reads the kernel's files and compares their hashes.
 Result<BundleKernel> read_kernel(const JsonCursor& at, const std::string& folder) {
-  STEPC_TRY(at.expect_keys({"name", "key", "object_hash", "problem", "config", "buffers", "scalars", "shared_bytes"}));
+  std::vector<std::string_view> keys = {"name",   "key",     "form",    "object_hash", "problem",
+                                        "config", "buffers", "scalars", "shared_bytes"};
+  if (at.has("gpu")) keys.push_back("gpu");
+  STEPC_TRY(at.expect_keys(keys));
   BundleKernel kernel;
   STEPC_ASSIGN(kernel.name, at.string("name"));
   if (!is_name(kernel.name)) return at.error(fmt::format("\"{}\" is no name of a kernel", kernel.name));
@@ -75,14 +87,21 @@ Result<BundleKernel> read_kernel(const JsonCursor& at, const std::string& folder
   STEPC_ASSIGN(const int64_t scalars, at.integer("scalars", 0, INT32_MAX));
   kernel.buffers = static_cast<int>(buffers), kernel.scalars = static_cast<int>(scalars);
   STEPC_ASSIGN(kernel.shared_bytes, at.integer("shared_bytes", 0));
+  if (at.has("gpu")) {
+    STEPC_ASSIGN(const JsonCursor gpu_at, at.member("gpu"));
+    STEPC_ASSIGN(kernel.launch, read_gpu_launch(gpu_at));
+  }
+  STEPC_ASSIGN(const std::string form, at.string("form"));
+  if (form != "o" && form != "ptx" && form != "cubin")
+    return at.error(fmt::format("code of form \"{}\", expected o, ptx or cubin", form));
   STEPC_ASSIGN(const std::string object_hash, at.string("object_hash"));
   const std::string base = fmt::format("{}/kernels/{}", folder, kernel.name);
   STEPC_ASSIGN(kernel.text, read_file(base + ".kir"));
   if (content_hash(kernel.text) != kernel.key)
     return user_error("{}.kir: its content does not match the key in plan.json", base);
-  STEPC_ASSIGN(kernel.object, read_file(base + ".o"));
+  STEPC_ASSIGN(kernel.object, read_file(fmt::format("{}.{}", base, form)));
   if (content_hash(kernel.object) != object_hash)
-    return user_error("{}.o: its content does not match the hash in plan.json", base);
+    return user_error("{}.{}: its content does not match the hash in plan.json", base, form);
   return kernel;
 }
 
@@ -161,7 +180,7 @@ Status save_bundle(const Bundle& bundle, const std::string& folder) {
   for (const BundleKernel& kernel : bundle.kernels) {
     const std::string base = fmt::format("{}/kernels/{}", folder, kernel.name);
     STEPC_TRY(write_file_atomic(base + ".kir", kernel.text, Durability::unsynced));
-    STEPC_TRY(write_file_atomic(base + ".o", kernel.object, Durability::unsynced));
+    STEPC_TRY(write_file_atomic(fmt::format("{}.{}", base, code_form(kernel)), kernel.object, Durability::unsynced));
   }
   return write_file_atomic(folder + "/plan.json", bundle_text(bundle), Durability::unsynced);
 }

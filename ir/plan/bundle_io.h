@@ -1,4 +1,5 @@
-// Bundles on disk: a folder with plan.json, and kernels/NAME.o and NAME.kir for every kernel. plan.json
+// Bundles on disk: a folder with plan.json, and for every kernel kernels/NAME.kir and its code:
+// NAME.o, NAME.ptx or NAME.cubin. plan.json
 // holds each file's hash. Reading refuses another version, verifies hashes and the whole bundle, and names
 // the file and the place of what is wrong.
 #pragma once

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ir/graph/graph.h"
+#include "ir/kernel/launch.h"
 
 namespace stepc {
 
@@ -122,12 +123,13 @@ struct BundleKernel {
   std::string name;    // the symbol that the object defines
   std::string key;     // content hash of `text`
   std::string text;    // kernel IR
-  std::string object;  // target code; empty in a bundle that was only planned
+  std::string object;  // target code: an object file, PTX or a cubin; empty in a bundle that was only planned
   std::string problem;
   std::string config;
   int buffers = 0;  // that a launch passes
   int scalars = 0;
   int64_t shared_bytes = 0;  // scratch of one task
+  kernel::GpuLaunch launch;  // empty on the host
   bool operator==(const BundleKernel&) const = default;
 };
 
@@ -138,9 +140,9 @@ struct BundleChoice {
   bool operator==(const BundleChoice&) const = default;
 };
 
-constexpr int64_t kBundleVersion = 1;
+constexpr int64_t kBundleVersion = 2;
 struct Bundle {
-  std::string target;  // "host x86-64 cpu=znver4 features=..."
+  std::string target;  // "host x86-64, cpu znver4, ...", "cuda sm_90a, ..."
   std::string module_name;
   ModuleLayout persistents;
   std::vector<BundleKernel> kernels;

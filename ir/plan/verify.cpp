@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ir/graph/print.h"
+#include "ir/plan/launch_json.h"
 #include "ir/support/checked.h"
 
 namespace stepc {
@@ -164,6 +165,9 @@ Status check_launches(const Bundle& bundle, const Plan& plan) {
     if (launch->scalars.size() != static_cast<size_t>(kernel.scalars))
       return user_error("{}: kernel {} takes {} scalars, found {}", where, kernel.name, kernel.scalars,
                         launch->scalars.size());
+    if (launch->grid % kernel.launch.cluster != 0)
+      return user_error("{}: a grid of {} is no multiple of the clusters of {} of kernel {}", where, launch->grid,
+                        kernel.launch.cluster, kernel.name);
   }
   return {};
 }
@@ -211,8 +215,11 @@ Status verify_plan(const Plan& plan) { return PlanVerifier(plan).run(); }
 Status verify_bundle(const Bundle& bundle) {
   STEPC_TRY(check_layout(bundle.persistents));
   std::set<std::string_view> names;
-  for (const BundleKernel& kernel : bundle.kernels)
+  for (const BundleKernel& kernel : bundle.kernels) {
     if (!names.insert(kernel.name).second) return user_error("kernel {} appears twice", kernel.name);
+    if (const Status launch = verify_gpu_launch(kernel.launch, kernel.buffers); !launch)
+      return user_error("kernel {}: {}", kernel.name, launch.error().message);
+  }
   std::set<std::string_view> programs;
   for (const Plan& plan : bundle.plans) {
     if (!programs.insert(plan.program).second) return user_error("plan @{} appears twice", plan.program);

@@ -119,6 +119,40 @@ TEST_CASE("the bundle verifier compares plans with kernels and layout") {
   CHECK(error([](Bundle& b) { b.plans.push_back(b.plans[0]); }) == "plan @p appears twice");
 }
 
+// The same for a GPU: PTX, a cubin and a tensor map.
+Bundle gpu_bundle() {
+  Bundle bundle = good_bundle();
+  bundle.target = "cuda sm_90a";
+  bundle.kernels[0].launch = {128, 2, {}};
+  bundle.kernels[1].object = ".version 8.0";
+  bundle.kernels[1].launch = {384, 1, {{2, Dtype::bf16, {8, 64, 96}, {6656, 104, 1}, {1, 64, 64}, 128}}};
+  return bundle;
+}
+
+TEST_CASE("launches that no GPU could make are refused") {
+  const auto error = [](auto&& damage) {
+    Bundle bundle = gpu_bundle();
+    damage(bundle.kernels[1].launch);
+    const Status status = verify_bundle(bundle);
+    return status ? std::string("fine") : status.error().text();
+  };
+  using Launch = kernel::GpuLaunch;
+  CHECK(error([](Launch&) {}) == "fine");
+  CHECK(error([](Launch& l) { l.threads = 100; }) == "kernel k_1: 100 threads, expected a multiple of 32 to 1024");
+  CHECK(error([](Launch& l) { l.cluster = 32; }) == "kernel k_1: clusters of 32, expected 1 to 16");
+  CHECK(error([](Launch& l) { l.cluster = 16; }) ==
+        "plan @p: step k1: a grid of 1 is no multiple of the clusters of 16 of kernel k_1");
+  CHECK(error([](Launch& l) { l.maps[0].buffer = 4; }) == "kernel k_1: a tensor map of buffer 4 of 4");
+  CHECK(error([](Launch& l) { l.maps[0].strides.pop_back(); }) ==
+        "kernel k_1: a tensor map of 3 extents, 2 strides and a box of 3, expected as many of each, 1 to 5");
+  CHECK(error([](Launch& l) { l.maps[0].strides[2] = 2; }) ==
+        "kernel k_1: a tensor map whose last stride is 2, expected 1");
+  CHECK(error([](Launch& l) { l.maps[0].box[1] = 512; }) ==
+        "kernel k_1: a tensor map with box [1, 512, 64], expected extents from 1 to 256");
+  CHECK(error([](Launch& l) { l.maps[0].swizzle_bytes = 16; }) ==
+        "kernel k_1: a tensor map with swizzle 16, expected 0, 32, 64 or 128");
+}
+
 TEST_CASE("damaged plans are refused or verify, whatever the damage") {
   std::mt19937 random(3);
   const std::string text = plan_text(good_plan());
@@ -165,8 +199,8 @@ TEST_CASE("a bundle is a folder that reads back, and damage to any file is named
   };
   CHECK(error_with("kernels/k_0.o", "x") == "kernels/k_0.o: its content does not match the hash in plan.json");
   CHECK(error_with("kernels/k_1.kir", "x") == "kernels/k_1.kir: its content does not match the key in plan.json");
-  CHECK(json_with("\"stepc_bundle\": 1", "\"stepc_bundle\": 2") ==
-        "plan.json: bundle version 2 is unknown; this stepc reads version 1: compile again");
+  CHECK(json_with("\"stepc_bundle\": 2", "\"stepc_bundle\": 3") ==
+        "plan.json: bundle version 3 is unknown; this stepc reads version 2: compile again");
   CHECK(json_with("\"grid\": 2", "\"grid\": -2") ==
         "plan.json: plans[0].steps[0].launch.grid: expected an integer of at least 0, found -2");
   CHECK(json_with("\"dtype\": \"f32\"", "\"dtype\": \"f64\"") ==
@@ -176,9 +210,19 @@ TEST_CASE("a bundle is a folder that reads back, and damage to any file is named
   CHECK(json_with("\"io_bytes\": 160", "\"io_bytes\": 1") ==
         "plan.json: plan @p: buffer x: ends at byte 96 of arena io, which has 1");
   CHECK(error_with("plan.json", json.substr(0, 40)).starts_with("plan.json:"));
+  CHECK(json_with("\"form\": \"o\"", "\"form\": \"exe\"") ==
+        "plan.json: kernels[0]: code of form \"exe\", expected o, ptx or cubin");
   std::filesystem::remove(folder.path + "/kernels/k_0.o");
   CHECK(load_bundle(folder.path).error().text() ==
         fmt::format("cannot read '{}/kernels/k_0.o': No such file or directory", folder.path));
+}
+
+TEST_CASE("a bundle for a GPU keeps how its kernels are launched") {
+  const Folder folder;
+  REQUIRE(save_bundle(gpu_bundle(), folder.path).has_value());
+  CHECK(load_bundle(folder.path).value() == gpu_bundle());
+  CHECK(read_file(folder.path + "/kernels/k_1.ptx").value() == ".version 8.0");
+  CHECK(read_file(folder.path + "/kernels/k_0.cubin").has_value());
 }
 
 }  // namespace
