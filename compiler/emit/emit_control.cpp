@@ -159,6 +159,7 @@ void emit_op(HostContext& context, const KOp& op, std::vector<Rows>& yielded) {
     case Op::wgmma_wait:
     case Op::stmatrix:
     case Op::halves:
+    case Op::columns:
     case Op::exp2:
     case Op::sync_task:
     case Op::copy_async:

@@ -99,6 +99,8 @@ class KernelBuilder {
   // Any other row of the table, with its operands as they are. Results take the dtype and shape given.
   Value emit(KOp op, Dtype dtype, Shape shape, std::string_view hint);
   std::vector<Value> emit_all(KOp op, const std::vector<Value>& like, std::string_view suffix);
+  // One result a name.
+  std::vector<Value> emit_each(KOp op, Dtype dtype, const Shape& shape, const std::vector<std::string>& names);
   void emit(KOp op) { append(std::move(op)); }
   std::vector<ExprId> ids(const std::vector<Index>& indices);
   void once(const std::function<void()>& body);

@@ -54,6 +54,17 @@ std::vector<Value> KernelBuilder::emit_all(KOp op, const std::vector<Value>& lik
   return finish_results(std::move(op), like, suffix);
 }
 
+std::vector<Value> KernelBuilder::emit_each(KOp op, Dtype dtype, const Shape& shape,
+                                            const std::vector<std::string>& names) {
+  std::vector<Value> results;
+  for (const std::string& name : names) {
+    op.results.push_back(add_frag(unique_name(name), dtype, shape));
+    results.push_back({op.results.back()});
+  }
+  append(std::move(op));
+  return results;
+}
+
 Value KernelBuilder::gather(BufferId buffer, std::vector<Index> at, Value offsets) {
   KOp op{.op = Op::gather, .frags = {offsets.id}, .refs = {ref(buffer, std::move(at))}};
   return emit_frag(std::move(op), kernel_.buffer(buffer).dtype, shape(offsets), kernel_.buffer(buffer).name + "_v");

@@ -54,6 +54,8 @@ constexpr std::array kAttrKinds = {
     NamedAttrKind{"pending", AttrKind::integer}, NamedAttrKind{"transposed", AttrKind::flag},
     NamedAttrKind{"write", AttrKind::flag},      NamedAttrKind{"lanes", AttrKind::integers},
     NamedAttrKind{"a", AttrKind::text},          NamedAttrKind{"b", AttrKind::text},
+    NamedAttrKind{"first", AttrKind::integer},   NamedAttrKind{"cluster", AttrKind::flag},
+    NamedAttrKind{"multicast", AttrKind::flag},  NamedAttrKind{"written", AttrKind::flag},
 };
 
 int64_t buffer_bytes(const Buffer& buffer) {

@@ -162,7 +162,7 @@ class BodyVerifier {
         frag_visible_(kernel.frags.size()),
         variable_visible_(kernel.variables.size()),
         frag_defined_(kernel.frags.size()),
-        producer_(kernel.frags.size(), nullptr),
+        flying_(kernel.frags.size()),
         op_used_(kernel.ops.size()) {}
 
   Status whole() {
@@ -190,7 +190,7 @@ class BodyVerifier {
   Status define(const KOp& op, FragId id) {
     if (frag_defined_[index_of(id)]) return op_error(op, "%{} is defined twice", kernel_.frag(id).name);
     frag_defined_[index_of(id)] = frag_visible_[index_of(id)] = true;
-    producer_[index_of(id)] = &op;
+    flying_[index_of(id)] = op.op == Op::wgmma || op.op == Op::wgmma_rs;
     visible_frags_.push_back(id);
     return take_name(op, kernel_.frag(id).name);
   }
@@ -221,16 +221,32 @@ class BodyVerifier {
     return op_error(op, "the divisor {} may be {}, expected a positive number", expr_text(kernel_, expr.b), lowest);
   }
 
+  // Accumulators of products under way go through loops and branches as they are.
+  static bool may_fly(const KOp& op, size_t operand) {
+    if (op.op == Op::wgmma || op.op == Op::wgmma_rs) return operand == 0;
+    return op.op == Op::wgmma_wait || op.op == Op::loop || op.op == Op::yield;
+  }
+
+  const KOp* yield_of(const Body& body) const {
+    const KOp* last = body.ops.empty() ? nullptr : &kernel_.op(body.ops.back());
+    return last && last->op == Op::yield ? last : nullptr;
+  }
+
+  // Is this result of a loop or branch under way after it, on some path?
+  bool flies_after(const KOp& op, size_t result) const {
+    if (op.op == Op::loop) return flying_[index_of(op.frags[result])];
+    return std::any_of(op.bodies.begin(), op.bodies.end(), [&](const Body& body) {
+      const KOp* yield = yield_of(body);
+      return yield && flying_[index_of(yield->frags[result])];
+    });
+  }
+
   Status check_uses(const KOp& op) const {
     for (size_t i = 0; i < op.frags.size(); ++i) {
       const Frag& frag = kernel_.frag(op.frags[i]);
       if (!frag_visible_[index_of(op.frags[i])]) return op_error(op, "%{} is not defined here", frag.name);
-      const KOp* producer = producer_[index_of(op.frags[i])];
-      const bool is_flying =
-          producer && (producer->op == Op::wgmma || producer->op == Op::wgmma_rs) &&
-          std::find(producer->results.begin(), producer->results.end(), op.frags[i]) != producer->results.end();
-      const bool may_fly = op.op == Op::wgmma_wait || ((op.op == Op::wgmma || op.op == Op::wgmma_rs) && i == 0);
-      if (is_flying && !may_fly) return op_error(op, "%{} is touched before its wgmma_wait", frag.name);
+      if (flying_[index_of(op.frags[i])] && !may_fly(op, i))
+        return op_error(op, "%{} is touched before its wgmma_wait", frag.name);
     }
     for (ExprId id : op.indices) STEPC_TRY(check_index(op, id));
     for (const Ref& ref : op.refs)
@@ -240,17 +256,19 @@ class BodyVerifier {
 
   // The types of what a body yields against those it should.
   Status check_yield(const KOp& owner, const Body& body, const std::vector<FragId>& like) {
-    const KOp* last = body.ops.empty() ? nullptr : &kernel_.op(body.ops.back());
-    const bool yields = last && last->op == Op::yield;
-    const size_t count = yields ? last->frags.size() : 0;
+    const KOp* last = yield_of(body);
+    const size_t count = last ? last->frags.size() : 0;
     if (count != like.size())
-      return op_error(yields ? *last : owner, "the body yields {} fragments, expected {}", count, like.size());
+      return op_error(last ? *last : owner, "the body yields {} fragments, expected {}", count, like.size());
     for (size_t i = 0; i < count; ++i) {
       const Frag& found = kernel_.frag(last->frags[i]);
       const Frag& expected = kernel_.frag(like[i]);
       if (found.dtype != expected.dtype || found.shape != expected.shape)
         return op_error(*last, "%{} is {}, expected the {} of %{}", found.name, frag_type_text(found),
                         frag_type_text(expected), expected.name);
+      if (owner.op == Op::loop && flying_[index_of(last->frags[i])] && !flying_[index_of(like[i])])
+        return op_error(*last, "%{} is carried on before its wgmma_wait, but %{} starts complete", found.name,
+                        expected.name);
     }
     return {};
   }
@@ -258,9 +276,9 @@ class BodyVerifier {
   Status body(const KOp& owner, const Body& body, const std::vector<FragId>& like) {
     const size_t names = names_.size(), frags = visible_frags_.size(), variables = visible_variables_.size();
     if (owner.op == Op::loop) STEPC_TRY(define(owner, owner.variable));
-    for (FragId id : body.carried) {
-      STEPC_TRY(define(owner, id));
-      producer_[index_of(id)] = nullptr;
+    for (size_t i = 0; i < body.carried.size(); ++i) {
+      STEPC_TRY(define(owner, body.carried[i]));
+      flying_[index_of(body.carried[i])] = flying_[index_of(owner.frags[i])];
     }
     for (OpId id : body.ops) {
       if (!is_in(id, kernel_.ops)) return op_error(owner, "an op of the body is out of range");
@@ -289,13 +307,16 @@ class BodyVerifier {
     STEPC_TRY(check_types(kernel_, op));
     const bool defines_variable = op.op == Op::index || op.op == Op::load_index;
     if (defines_variable) STEPC_TRY(define(op, op.variable));
-    for (FragId id : op.results) STEPC_TRY(define(op, id));
+    for (size_t i = 0; i < op.results.size(); ++i) {
+      STEPC_TRY(define(op, op.results[i]));
+      if (!op.bodies.empty()) flying_[index_of(op.results[i])] = flies_after(op, i);
+    }
     return {};
   }
 
   const Kernel& kernel_;
   std::vector<char> frag_visible_, variable_visible_, frag_defined_;
-  std::vector<const KOp*> producer_;
+  std::vector<char> flying_;  // accumulators of products under way
   std::vector<char> op_used_;
   std::vector<std::string_view> names_;  // in sight, in order of definition
   std::unordered_set<std::string_view> taken_;

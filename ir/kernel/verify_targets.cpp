@@ -141,6 +141,22 @@ Status check_halves(const Kernel& kernel, const KOp& op) {
   return {};
 }
 
+Status check_columns(const Kernel& kernel, const KOp& op) {
+  const Frag& from = kernel.frag(op.frags[0]);
+  const Frag& to = kernel.frag(op.results[0]);
+  const int64_t first = integer_attr(op, "first", -1);
+  const bool fits = from.shape.size() == 2 && to.shape.size() == 2 && to.shape[0] == from.shape[0] &&
+                    to.dtype == from.dtype && first >= 0 && first % 8 == 0 && first + to.shape[1] <= from.shape[1];
+  if (fits) return {};
+  return op_error(op, "%{} is {}, expected columns of the {} of %{} from a multiple of 8 on, found {}", to.name,
+                  frag_type_text(to), frag_type_text(from), from.name, first);
+}
+
+Status check_in_cluster(const Kernel& kernel, const KOp& op, std::string_view flag) {
+  if (!flag_attr(op, flag) || kernel.cluster > 1) return {};
+  return op_error(op, "{} in a kernel without clusters", flag);
+}
+
 Status check_copy_async(const Kernel& kernel, const KOp& op) {
   STEPC_TRY(expect_space(kernel, op, op.refs[0], Space::global));
   STEPC_TRY(expect_space(kernel, op, op.refs[1], Space::shared));
@@ -171,18 +187,23 @@ Status check_gpu_op(const Kernel& kernel, const KOp& op) {
   if (op.op == Op::mma_sync || op.op == Op::mma_sync_rs) return check_product(kernel, op);
   if (op.op == Op::stmatrix) return check_stmatrix(kernel, op);
   if (op.op == Op::halves) return check_halves(kernel, op);
+  if (op.op == Op::columns) return check_columns(kernel, op);
   return {};  // sync_task, once, copy_commit
 }
 
 Status check_sm90_op(const Kernel& kernel, const KOp& op) {
-  if (op.op == Op::tma_load) return check_box_copy(kernel, op, op.refs[1], op.refs[0]);
+  if (op.op == Op::arrive) return check_in_cluster(kernel, op, "cluster");
+  if (op.op == Op::tma_load) {
+    STEPC_TRY(check_in_cluster(kernel, op, "multicast"));
+    return check_box_copy(kernel, op, op.refs[1], op.refs[0]);
+  }
   if (op.op == Op::tma_store) return check_box_copy(kernel, op, op.refs[0], op.refs[1]);
   if (op.op == Op::bulk_load) return check_bulk_copy(kernel, op, op.refs[0], op.refs[1]);
   if (op.op == Op::bulk_reduce) return check_bulk_copy(kernel, op, op.refs[1], op.refs[0]);
   if (op.op == Op::bulk_wait) return expect_range(op, "pending", 0, 7);
   if (op.op == Op::wgmma || op.op == Op::wgmma_rs) return check_product(kernel, op);
   if (op.op == Op::wgmma_wait) return check_wgmma_wait(kernel, op);
-  return {};  // wait, arrive, expect, bulk_commit, fence_async
+  return {};  // wait, expect, bulk_commit, fence_async
 }
 
 }  // namespace stepc::kernel
