@@ -64,29 +64,30 @@ Access box_access(const Kernel& kernel, const KOp& op, const Ref& shared, const 
   return access;
 }
 
-// A tile of `rows` by `cols`, in panels of 64 columns where it is wider.
-Access panel_access(const KOp& op, const Ref& ref, int64_t rows, int64_t cols) {
+// A tile of `rows` by `cols`; in panels of 64 columns where it is wider and of bf16.
+Access panel_access(const Kernel& kernel, const KOp& op, const Ref& ref, int64_t rows, int64_t cols) {
   constexpr int64_t kPanelColumns = 64;
+  const bool is_panelled = kernel.buffer(ref.buffer).dtype == Dtype::bf16;
   Access access{&op, &ref, std::vector<Extent>(ref.at.size())};
   const size_t rank = access.extents.size();
-  access.extents[rank - 1].limit = std::min(cols, kPanelColumns);
+  access.extents[rank - 1].limit = is_panelled ? std::min(cols, kPanelColumns) : cols;
   access.extents[rank - 2].limit = rows;
-  if (rank >= 3) access.extents[rank - 3].limit = (cols + kPanelColumns - 1) / kPanelColumns;
+  if (rank >= 3 && is_panelled) access.extents[rank - 3].limit = (cols + kPanelColumns - 1) / kPanelColumns;
   return access;
 }
 
 // A shared operand of a product whose own extent is `mn`.
-Access product_access(const KOp& op, const Ref& ref, std::string_view major_name, int64_t mn) {
+Access product_access(const Kernel& kernel, const KOp& op, const Ref& ref, std::string_view major_name, int64_t mn) {
   const int64_t depth = integer_attr(op, "k", 0);
   const bool k_major = std::get<std::string>(find_attr(op, major_name)->value) == "k";
-  return k_major ? panel_access(op, ref, mn, depth) : panel_access(op, ref, depth, mn);
+  return k_major ? panel_access(kernel, op, ref, mn, depth) : panel_access(kernel, op, ref, depth, mn);
 }
 
 std::vector<Access> product_accesses(const Kernel& kernel, const KOp& op) {
   const Shape& acc = kernel.frag(op.results[0]).shape;
   std::vector<Access> accesses;
-  if (op.refs.size() == 2) accesses.push_back(product_access(op, op.refs[0], "a", acc[0]));
-  accesses.push_back(product_access(op, op.refs.back(), "b", acc[1]));
+  if (op.refs.size() == 2) accesses.push_back(product_access(kernel, op, op.refs[0], "a", acc[0]));
+  accesses.push_back(product_access(kernel, op, op.refs.back(), "b", acc[1]));
   return accesses;
 }
 
@@ -161,7 +162,7 @@ std::vector<Access> accesses_of(const Kernel& kernel, const KOp& op) {
   if (op.op == Op::stmatrix) {
     const Shape& shape = kernel.frag(op.frags[0]).shape;
     const bool transposed = flag_attr(op, "transposed");
-    return {panel_access(op, op.refs[0], shape[transposed ? 1 : 0], shape[transposed ? 0 : 1])};
+    return {panel_access(kernel, op, op.refs[0], shape[transposed ? 1 : 0], shape[transposed ? 0 : 1])};
   }
   if (op.op == Op::tma_load) {
     std::vector<Access> accesses = element_accesses(kernel, op);

@@ -73,6 +73,15 @@ Status check_product_tile(const Kernel& kernel, const KOp& op, const Ref& ref) {
                   dtype_name(tile.dtype), shape_text(tile.shape), tile.swizzle_bytes);
 }
 
+// What a portable product reads without tensor cores: f32, as it comes.
+Status check_f32_tile(const Kernel& kernel, const KOp& op, const Ref& ref) {
+  STEPC_TRY(expect_space(kernel, op, ref, Space::shared));
+  const Buffer& tile = kernel.buffer(ref.buffer);
+  if (tile.dtype == Dtype::f32 && tile.swizzle_bytes == 0 && tile.shape.size() >= 2) return {};
+  return op_error(op, "%{} is {}{} with swizzle {}, expected f32 of 2 dimensions at least without one", tile.name,
+                  dtype_name(tile.dtype), shape_text(tile.shape), tile.swizzle_bytes);
+}
+
 Status check_major(const KOp& op, std::string_view name) {
   const Attr* attr = find_attr(op, name);
   if (!attr) return op_error(op, "no {}", name);
@@ -93,11 +102,14 @@ Status check_product(const Kernel& kernel, const KOp& op) {
   const Frag& result = kernel.frag(op.results[0]);
   if (result.dtype != acc.dtype || result.shape != acc.shape)
     return op_error(op, "%{} is {}, expected {}", result.name, frag_type_text(result), frag_type_text(acc));
-  STEPC_TRY(expect_range(op, "k", 16, 1024));
+  const bool is_f32 = op.op == Op::mma_sync && kernel.buffer(op.refs[0].buffer).dtype == Dtype::f32;
+  const int64_t unit = is_f32 ? 4 : 16;
+  STEPC_TRY(expect_range(op, "k", unit, 1024));
   const int64_t depth = integer_attr(op, "k", 0);
-  if (depth % 16 != 0) return op_error(op, "k {}, expected a multiple of 16", depth);
+  if (depth % unit != 0) return op_error(op, "k {}, expected a multiple of {}", depth, unit);
   STEPC_TRY(check_major(op, "b"));
-  for (const Ref& ref : op.refs) STEPC_TRY(check_product_tile(kernel, op, ref));
+  for (const Ref& ref : op.refs)
+    STEPC_TRY(is_f32 ? check_f32_tile(kernel, op, ref) : check_product_tile(kernel, op, ref));
   if (op.refs.size() == 2) return check_major(op, "a");
   STEPC_TRY(expect_type(kernel, op, op.frags[1], Dtype::bf16, 2));
   const Frag& a = kernel.frag(op.frags[1]);
@@ -162,7 +174,8 @@ Status check_copy_async(const Kernel& kernel, const KOp& op) {
   STEPC_TRY(expect_space(kernel, op, op.refs[1], Space::shared));
   const Buffer& from = kernel.buffer(op.refs[0].buffer);
   const Buffer& to = kernel.buffer(op.refs[1].buffer);
-  if (from.dtype != to.dtype)
+  const bool widens = from.dtype == Dtype::bf16 && to.dtype == Dtype::f32;
+  if (from.dtype != to.dtype && !widens)
     return op_error(op, "%{} is {}, expected the {} of %{}", to.name, dtype_name(to.dtype), dtype_name(from.dtype),
                     from.name);
   const Attr* tile = find_attr(op, "tile");
