@@ -1,15 +1,15 @@
 // The text of kernels as a reader meets it, and the small steps behind it.
 #include "compiler/kernel/hoist.h"
-#include "compiler/schedule/host/boxes.h"
-#include "compiler/schedule/host/views.h"
+#include "compiler/schedule/region/boxes.h"
+#include "compiler/schedule/region/views.h"
 #include "tests/support/golden.h"
 #include "tests/support/run_group.h"
 
 namespace stepc {
 namespace {
 
-using host::Index;
-using host::LaneIndex;
+using schedule::Index;
+using schedule::LaneIndex;
 
 // A machine with AVX-512, whatever this one has.
 const HostTarget kWide{"znver4", "", 64, true};
@@ -82,22 +82,22 @@ TEST_CASE("lanes keep a known pattern through views where a row holds whole vect
   kernel::KernelBuilder builder("k", kernel::Target::host);
   builder.set_grid(Index(1));
   builder.begin_role("main");
-  host::LaneMath math(builder);
+  schedule::LaneMath math(builder);
   math.set_lanes({8, 8, std::nullopt});
   builder.loop("c", Index(0), Index(96), Index(8), [&](Index c) {
     const LaneIndex lanes = math.along(c);
-    const host::Position pairs = host::reshape_position(math, {lanes}, {96}, {24, 2, 2});
+    const schedule::Position pairs = schedule::reshape_position(math, {lanes}, {96}, {24, 2, 2});
     CHECK(pairs[0].pattern == std::vector<int64_t>{0, 0, 0, 0, 1, 1, 1, 1});
     CHECK(pairs[1].pattern == std::vector<int64_t>{0, 0, 1, 1, 0, 0, 1, 1});
     CHECK(pairs[2].pattern == std::vector<int64_t>{0, 1, 0, 1, 0, 1, 0, 1});
-    const host::Position back = host::reshape_position(math, pairs, {24, 2, 2}, {96});
-    CHECK(host::position_key(builder, back) == host::position_key(builder, {lanes}));
+    const schedule::Position back = schedule::reshape_position(math, pairs, {24, 2, 2}, {96});
+    CHECK(schedule::position_key(builder, back) == schedule::position_key(builder, {lanes}));
     // Rows of 16 hold two vectors: the vector decides the row.
-    const host::Position rows = host::reshape_position(math, {lanes}, {96}, {6, 16});
+    const schedule::Position rows = schedule::reshape_position(math, {lanes}, {96}, {6, 16});
     CHECK(rows[0].uniform());
     CHECK(rows[1].pattern == lanes.pattern);
     // Rows of 12 do not: only the running kernel knows.
-    const host::Position odd = host::reshape_position(math, {lanes}, {96}, {8, 12});
+    const schedule::Position odd = schedule::reshape_position(math, {lanes}, {96}, {8, 12});
     CHECK(odd[0].dynamic.valid());
   });
 }
@@ -117,11 +117,11 @@ TEST_CASE("results are cut at the seams of pads and concats, unless the pieces a
   Group group{"k", Template::pointwise, {}};
   for (size_t n = 1; n < module.programs[0].nodes.size() - 2; ++n) group.nodes.push_back(static_cast<NodeId>(n));
   const Program& program = module.programs[0];
-  const auto boxes = host::boxes_of(program, group, halves, 8, true);
+  const auto boxes = schedule::boxes_of(program, group, halves, 8, true);
   REQUIRE(boxes.size() == 2);
   CHECK(boxes[0].extents == Shape{4, 32});
   CHECK(boxes[1].offset == std::vector<int64_t>{0, 32});
-  CHECK(host::boxes_of(program, group, sliver, 8, true).size() == 1);
+  CHECK(schedule::boxes_of(program, group, sliver, 8, true).size() == 1);
 }
 
 TEST_CASE("what a loop does not change moves out of it; what it may not stays") {

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "compiler/graph/fuse_check.h"
-#include "compiler/schedule/host/boxes.h"
 #include "compiler/schedule/host/templates.h"
-#include "compiler/schedule/host/views.h"
+#include "compiler/schedule/region/boxes.h"
+#include "compiler/schedule/region/views.h"
 #include "ir/support/check.h"
 
 namespace stepc::host {

@@ -7,10 +7,10 @@
 #include <limits>
 #include <set>
 
-#include "compiler/schedule/host/boxes.h"
 #include "compiler/schedule/host/row_problem.h"
 #include "compiler/schedule/host/templates.h"
-#include "compiler/schedule/host/views.h"
+#include "compiler/schedule/region/boxes.h"
+#include "compiler/schedule/region/views.h"
 #include "ir/support/check.h"
 
 namespace stepc::host {

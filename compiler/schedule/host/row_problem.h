@@ -2,8 +2,8 @@
 // which over a task's rows, and how results are stored.
 #pragma once
 
-#include "compiler/schedule/host/boxes.h"
 #include "compiler/schedule/host/templates.h"
+#include "compiler/schedule/region/boxes.h"
 
 namespace stepc::host {
 

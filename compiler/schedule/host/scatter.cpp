@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "compiler/schedule/host/templates.h"
-#include "compiler/schedule/host/views.h"
+#include "compiler/schedule/region/views.h"
 #include "ir/support/check.h"
 
 namespace stepc::host {

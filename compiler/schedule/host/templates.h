@@ -4,10 +4,12 @@
 
 #include <functional>
 
-#include "compiler/schedule/host/region.h"
+#include "compiler/schedule/region/region.h"
 #include "compiler/schedule/schedule.h"
 
 namespace stepc::host {
+
+using namespace schedule;  // NOLINT: positions, lanes and the region are the templates' own language
 
 // A group with what a template asks of it.
 struct Problem {

@@ -7,10 +7,10 @@
 #include <set>
 #include <string>
 
-#include "compiler/schedule/host/lanes.h"
+#include "compiler/schedule/region/lanes.h"
 #include "ir/graph/graph.h"
 
-namespace stepc::host {
+namespace stepc::schedule {
 
 // The kernel's global buffers. A buffer has the value's shape, or another that the template asked for, or one
 // dimension where some access of many lanes crosses rows: which values those are shows only as code is made, so `flat`
@@ -61,4 +61,4 @@ class Access {
   bool failed_ = false;
 };
 
-}  // namespace stepc::host
+}  // namespace stepc::schedule

@@ -1,12 +1,12 @@
-#include "compiler/schedule/host/access.h"
+#include "compiler/schedule/region/access.h"
 
 #include <algorithm>
 #include <bit>
 
-#include "compiler/schedule/host/views.h"
+#include "compiler/schedule/region/views.h"
 #include "ir/support/check.h"
 
-namespace stepc::host {
+namespace stepc::schedule {
 namespace {
 
 bool all_uniform(const Position& at) {
@@ -201,4 +201,4 @@ Index Access::load_index(ValueId value, const Position& at, Range range) {
   return builder_.load_index(place.buffer, bases(place.at), range);
 }
 
-}  // namespace stepc::host
+}  // namespace stepc::schedule

@@ -1,10 +1,10 @@
 // Positions pushed through views: from where a view's result is read to where its operand is.
 #pragma once
 
-#include "compiler/schedule/host/lanes.h"
+#include "compiler/schedule/region/lanes.h"
 #include "ir/graph/graph.h"
 
-namespace stepc::host {
+namespace stepc::schedule {
 
 // The same element, in row-major order, of a tensor of shape `to`.
 Position reshape_position(LaneMath& math, const Position& at, const Shape& from, const Shape& to);
@@ -14,4 +14,4 @@ LaneIndex linear_position(LaneMath& math, const Position& at, const Shape& shape
 // shape of the view's result, `to` that of its operand.
 Position view_position(LaneMath& math, const Node& node, const Position& at, const Shape& from, const Shape& to);
 
-}  // namespace stepc::host
+}  // namespace stepc::schedule

@@ -10,7 +10,7 @@
 
 #include "ir/kernel/builder.h"
 
-namespace stepc::host {
+namespace stepc::schedule {
 
 using Fragment = kernel::Value;
 using kernel::BufferId;
@@ -94,4 +94,4 @@ class LaneMath {
 // The position's identity: equal vectors mean equal positions.
 std::vector<int64_t> position_key(KernelBuilder& builder, const Position& position);
 
-}  // namespace stepc::host
+}  // namespace stepc::schedule

@@ -1,11 +1,11 @@
-#include "compiler/schedule/host/boxes.h"
+#include "compiler/schedule/region/boxes.h"
 
 #include <algorithm>
 #include <set>
 
-#include "compiler/schedule/host/views.h"
+#include "compiler/schedule/region/views.h"
 
-namespace stepc::host {
+namespace stepc::schedule {
 namespace {
 
 // Where dimension d of a value is the result's dimension `axis`, moved: index = result's index + shift.
@@ -234,4 +234,4 @@ Position stored_position(LaneMath& math, const Program& program, const Box& box,
   return at;
 }
 
-}  // namespace stepc::host
+}  // namespace stepc::schedule

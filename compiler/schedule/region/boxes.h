@@ -6,10 +6,10 @@
 
 #include <vector>
 
-#include "compiler/schedule/host/lanes.h"
+#include "compiler/schedule/region/lanes.h"
 #include "ir/graph/graph.h"
 
-namespace stepc::host {
+namespace stepc::schedule {
 
 struct Box {
   // A view (reshape, transpose, reverse, concat) of which the value so far is operand number `operand`.
@@ -36,4 +36,4 @@ bool ends_in_views(const Program& program, const Group& group, const std::vector
 // Where the element at `at` of the box's value is in the result.
 Position stored_position(LaneMath& math, const Program& program, const Box& box, Position at);
 
-}  // namespace stepc::host
+}  // namespace stepc::schedule

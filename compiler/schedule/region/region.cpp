@@ -1,14 +1,14 @@
-#include "compiler/schedule/host/region.h"
+#include "compiler/schedule/region/region.h"
 
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <utility>
 
-#include "compiler/schedule/host/views.h"
+#include "compiler/schedule/region/views.h"
 #include "ir/support/check.h"
 
-namespace stepc::host {
+namespace stepc::schedule {
 namespace {
 
 LaneIndex constant_index(int64_t value) { return {Index(value), {}, {}, {0, 0}}; }
@@ -353,4 +353,4 @@ void Region::finish_stores(size_t first) {
   stores_.resize(first);
 }
 
-}  // namespace stepc::host
+}  // namespace stepc::schedule

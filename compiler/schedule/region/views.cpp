@@ -1,9 +1,9 @@
-#include "compiler/schedule/host/views.h"
+#include "compiler/schedule/region/views.h"
 
 #include "compiler/reshape_blocks.h"
 #include "ir/support/check.h"
 
-namespace stepc::host {
+namespace stepc::schedule {
 namespace {
 
 LaneIndex zero() { return {Index(0), {}, {}, {0, 0}}; }
@@ -70,4 +70,4 @@ Position view_position(LaneMath& math, const Node& node, const Position& at, con
   return result;
 }
 
-}  // namespace stepc::host
+}  // namespace stepc::schedule

@@ -1,4 +1,4 @@
-#include "compiler/schedule/host/lanes.h"
+#include "compiler/schedule/region/lanes.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,7 +6,7 @@
 #include "ir/support/check.h"
 #include "ir/support/checked.h"
 
-namespace stepc::host {
+namespace stepc::schedule {
 namespace {
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
@@ -218,4 +218,4 @@ std::vector<int64_t> position_key(KernelBuilder& builder, const Position& positi
   return key;
 }
 
-}  // namespace stepc::host
+}  // namespace stepc::schedule

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "compiler/schedule/host/access.h"
-#include "compiler/schedule/host/lanes.h"
+#include "compiler/schedule/region/access.h"
+#include "compiler/schedule/region/lanes.h"
 #include "ir/graph/graph.h"
 
-namespace stepc::host {
+namespace stepc::schedule {
 
 // Reductions over at most so many elements are written out wherever they are read.
 constexpr int64_t kUnrolledReduction = 16;
@@ -117,4 +117,4 @@ class Region {
   std::optional<std::string> failure_;
 };
 
-}  // namespace stepc::host
+}  // namespace stepc::schedule
