@@ -1,0 +1,97 @@
+// Hopper's contraction template: persistent and warp-specialised. One producer thread brings tiles of both operands
+// by TMA through a ring of stages; two groups of four warps each own half of a tile's rows in their accumulators,
+// keep one product under way while they release the stage of the one before, and store their rows while the
+// producer runs ahead into the next tile. Either operand may be stored with k or with its own extent contiguous, so
+// forward, data gradient and weight gradient are one template; TMA fills what lies past the edges with zeros.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/schedule/region/matmul_group.h"
+#include "compiler/schedule/schedule.h"
+#include "ir/kernel/builder.h"
+
+namespace stepc::sm90 {
+
+constexpr int64_t kBlockK = 64;     // bf16 columns of one 128-byte row of a swizzled tile
+constexpr int64_t kPanel = 64;      // columns of a panel
+constexpr int64_t kConsumers = 2;   // groups of warps that own accumulators
+constexpr int64_t kGroupWarps = 4;  // of each, and of the producer
+constexpr int64_t kGroupRows = 64;  // of one wgmma
+constexpr int64_t kMultiprocessors = 132;
+constexpr int64_t kSharedBytes = 232448;  // that a task may have
+
+struct GemmConfig {
+  int64_t tile_m = 128;  // a multiple of 128
+  int64_t tile_n = 256;  // columns of the accumulators: in halves, both of them
+  int64_t stages = 4;
+  int64_t cluster = 1;   // tasks, neighbours along m, that share the tile of B
+  int64_t group_m = 16;  // tiles along m that run next to one another, for the second-level cache
+  int64_t boxes = 2;     // of a consumer, 64 x 64 bf16, on their way out
+  int64_t producer_registers = 40;
+  int64_t consumer_registers = 232;
+
+  int64_t blocks() const { return tile_m / (kConsumers * kGroupRows); }  // accumulators of a consumer
+  int64_t tile_columns(const MatmulProblem& problem) const { return tile_n / problem.parts(); }
+  int64_t tiles_m(const MatmulProblem& problem) const;
+  int64_t tiles_n(const MatmulProblem& problem) const;
+  int64_t units_m(const MatmulProblem& problem) const;  // clusters along m
+  int64_t units(const MatmulProblem& problem) const;    // tiles of a cluster, of all batches
+  int64_t tasks(const MatmulProblem& problem) const;    // the grid
+  int64_t stage_bytes() const { return (tile_m + tile_n) * kBlockK * 2; }
+  int64_t shared_bytes() const;
+};
+std::string describe(const GemmConfig& config);
+
+// Why TMA and wgmma cannot take the product as it lies in memory, if so.
+std::optional<std::string> gemm_obstacle(const MatmulProblem& problem);
+std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem);
+// The time expected of a configuration, in arbitrary units.
+double gemm_cost(const MatmulProblem& problem, const GemmConfig& config);
+GemmConfig pick_gemm(const MatmulProblem& problem);
+
+// Rows and columns of a finished tile: what one consumer holds of 64 rows, a slice of the columns at a time.
+struct GemmSlice {
+  kernel::Index batch;
+  kernel::Index row;     // of its first element
+  kernel::Index column;  // in columns()
+  int64_t columns = 0;
+  std::vector<kernel::Value> sums;  // one a part: f32[64, columns]
+};
+
+struct GemmBuffers {
+  kernel::BufferId a;  // [batch, m, k] or, transposed, [batch, k, m]
+  kernel::BufferId b;
+};
+
+// Sends bf16 panels of 64 x 64 to memory through a consumer's boxes in shared memory, each by one TMA store.
+class PanelStores {
+ public:
+  // `per_tile`: panels that a consumer stores of each tile; 0: none, and no box is declared.
+  PanelStores(kernel::KernelBuilder& builder, const GemmConfig& config, int64_t per_tile);
+  void begin_tile() { done_ = 0; }
+  void put(kernel::Value panel, kernel::BufferId map, const std::vector<kernel::Index>& at);
+  void finish();  // when the role ends
+
+ private:
+  kernel::KernelBuilder& builder_;
+  int64_t boxes_;
+  int64_t per_tile_;
+  int64_t done_ = 0;  // of this tile
+  kernel::BufferId out_ = kernel::BufferId::none;
+};
+
+struct GemmEpilogue {
+  int64_t slice_columns = kPanel;
+  std::function<void()> begin_tile;
+  std::function<void(const GemmSlice&)> store;
+  std::function<void()> finish;
+};
+// Makes both roles. Declares maps and shared memory: the kernel has its globals and its grid already.
+void emit_gemm(kernel::KernelBuilder& builder, const MatmulProblem& problem, const GemmConfig& config,
+               const GemmBuffers& buffers, const GemmEpilogue& epilogue);
+
+}  // namespace stepc::sm90

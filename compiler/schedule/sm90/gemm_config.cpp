@@ -1,0 +1,103 @@
+// What fits, and which tile to take. The tensor cores are the bound, so what differs is how much of the last wave
+// of tiles is idle and how often an operand is read from shared memory again: small tiles reread more.
+#include <algorithm>
+
+#include "compiler/schedule/sm90/gemm.h"
+#include "ir/support/check.h"
+
+namespace stepc::sm90 {
+namespace {
+
+constexpr int64_t kBoxBytes = kPanel * kGroupRows * 2;
+constexpr int64_t kMapAlignment = 16;  // bytes, of a tensor map's strides
+constexpr int64_t kMostStages = 8;
+// Time to start a tile and to store it, in blocks of k of a tile of 128 x 256.
+constexpr double kTileOverhead = 1.0;
+
+int64_t ceil_div(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+int64_t round_up(int64_t value, int64_t multiple) { return ceil_div(value, multiple) * multiple; }
+
+// Measured beside 128 x 256 on large products; below 192 columns the port of shared memory is the bound.
+double slowdown(int64_t tile_n) {
+  if (tile_n >= 256) return 1;
+  if (tile_n >= 192) return 1.02;
+  return tile_n >= 128 ? 1.25 : 1.8;
+}
+
+void fit_stages(GemmConfig& config) {
+  config.stages = kMostStages;
+  while (config.stages > 2 && config.shared_bytes() > kSharedBytes) --config.stages;
+}
+
+}  // namespace
+
+int64_t GemmConfig::tiles_m(const MatmulProblem& problem) const { return ceil_div(problem.m, tile_m); }
+int64_t GemmConfig::tiles_n(const MatmulProblem& problem) const {
+  return ceil_div(problem.columns(), tile_columns(problem));
+}
+int64_t GemmConfig::units_m(const MatmulProblem& problem) const { return ceil_div(tiles_m(problem), cluster); }
+int64_t GemmConfig::units(const MatmulProblem& problem) const {
+  return problem.batch * units_m(problem) * tiles_n(problem);
+}
+int64_t GemmConfig::tasks(const MatmulProblem& problem) const {
+  return std::min(kMultiprocessors / cluster, units(problem)) * cluster;
+}
+int64_t GemmConfig::shared_bytes() const {
+  const int64_t barriers = 2 * stages * 8;
+  return stages * stage_bytes() + kConsumers * boxes * kBoxBytes + round_up(barriers, 64);
+}
+
+std::optional<std::string> gemm_obstacle(const MatmulProblem& problem) {
+  if (problem.a_dtype != Dtype::bf16 || problem.b_dtype != Dtype::bf16) return "operands that are not bf16 in memory";
+  if (problem.m == 0 || problem.n == 0 || problem.k == 0 || problem.batch == 0) return "an empty product";
+  const auto aligned = [](int64_t row) { return row * dtype_bytes(Dtype::bf16) % kMapAlignment == 0; };
+  if (!aligned(problem.transpose_a ? problem.m : problem.k))
+    return "rows of the first operand that are no multiple of 16 bytes";
+  if (!aligned(problem.transpose_b ? problem.k : problem.n))
+    return "rows of the second operand that are no multiple of 16 bytes";
+  return std::nullopt;
+}
+
+std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem) {
+  std::vector<GemmConfig> candidates;
+  for (const int64_t tile_n : {256, 192, 128, 64}) {
+    if (problem.halves && tile_n % (2 * kPanel) != 0) continue;
+    GemmConfig config;
+    config.tile_n = tile_n;
+    if (tile_n == 192) config.boxes = 3;
+    fit_stages(config);
+    // Groups that divide the tiles leave no ragged one, whose width would be a division at run time.
+    const int64_t tiles = config.tiles_m(problem);
+    config.group_m = std::min(config.group_m, tiles);
+    for (int64_t group = config.group_m; group >= config.group_m / 2 && group > 0; --group)
+      if (tiles % group == 0) {
+        config.group_m = group;
+        break;
+      }
+    candidates.push_back(config);
+  }
+  return candidates;
+}
+
+double gemm_cost(const MatmulProblem& problem, const GemmConfig& config) {
+  const auto waves = static_cast<double>(ceil_div(config.units(problem) * config.cluster, kMultiprocessors));
+  const auto blocks = static_cast<double>(ceil_div(problem.k, kBlockK));
+  const auto area = static_cast<double>(config.tile_m * config.tile_n);
+  return waves * area * slowdown(config.tile_n) * (blocks + kTileOverhead);
+}
+
+GemmConfig pick_gemm(const MatmulProblem& problem) {
+  const std::vector<GemmConfig> candidates = gemm_candidates(problem);
+  STEPC_CHECK(!candidates.empty(), "no tile for {}", stepc::describe(problem));
+  return *std::min_element(candidates.begin(), candidates.end(), [&](const GemmConfig& x, const GemmConfig& y) {
+    return gemm_cost(problem, x) < gemm_cost(problem, y);
+  });
+}
+
+std::string describe(const GemmConfig& config) {
+  return fmt::format("tile {}x{}x{}, {} stages, groups of {}, cluster {}, {} boxes, registers {}/{}", config.tile_m,
+                     config.tile_n, kBlockK, config.stages, config.group_m, config.cluster, config.boxes,
+                     config.producer_registers, config.consumer_registers);
+}
+
+}  // namespace stepc::sm90

@@ -1,0 +1,241 @@
+// The two roles. Both walk the same tiles and count the same turns: turn t uses stage t % stages, and its parity is
+// that of t / stages. The first block of k of a tile starts the accumulators, so nothing is cleared.
+#include <algorithm>
+
+#include "compiler/schedule/sm90/gemm.h"
+#include "ir/kernel/builder_hopper.h"
+#include "ir/support/check.h"
+
+namespace stepc::sm90 {
+namespace {
+
+using kernel::BufferId;
+using kernel::Index;
+using kernel::KernelBuilder;
+using kernel::Ref;
+using kernel::Value;
+using kernel::hopper::Major;
+
+struct Tile {
+  Index batch;
+  Index row;     // first row
+  Index column;  // first of columns()
+};
+
+class GemmEmitter {
+ public:
+  GemmEmitter(KernelBuilder& builder, const MatmulProblem& problem, const GemmConfig& config,
+              const GemmBuffers& buffers, const GemmEpilogue& epilogue)
+      : builder_(builder), problem_(problem), config_(config), epilogue_(epilogue) {
+    declare(buffers);
+  }
+
+  void producer() {
+    builder_.begin_role("producer", kGroupWarps, static_cast<int>(config_.producer_registers));
+    builder_.once([&] {
+      for_tiles([&](Index count, const Tile& tile) {
+        builder_.loop("k", 0, blocks_k(), 1, [&](Index k) { load(tile, k, count * blocks_k() + k); });
+      });
+    });
+  }
+
+  void consumer() {
+    builder_.begin_role("consumer", kGroupWarps, static_cast<int>(config_.consumer_registers), kConsumers);
+    for_tiles([&](Index count, const Tile& tile) { store(tile, multiply(count * blocks_k())); });
+    if (epilogue_.finish) epilogue_.finish();
+  }
+
+ private:
+  void declare(const GemmBuffers& buffers) {
+    const int64_t columns = config_.tile_columns(problem_);
+    const int64_t shared_columns = columns / config_.cluster;  // of B that one task of the cluster brings
+    const Shape box_a = problem_.transpose_a ? Shape{1, kBlockK, kPanel} : Shape{1, config_.tile_m, kBlockK};
+    const Shape box_b = problem_.transpose_b ? Shape{1, shared_columns, kBlockK} : Shape{1, kBlockK, kPanel};
+    map_a_ = builder_.tensor_map("a_map", buffers.a, box_a, 128);
+    map_b_ = builder_.tensor_map("b_map", buffers.b, box_b, 128);
+    const int64_t stages = config_.stages, m = config_.tile_m, n = config_.tile_n;
+    a_ = builder_.shared("tile_a", Dtype::bf16,
+                         problem_.transpose_a ? Shape{stages, m / kPanel, kBlockK, kPanel} : Shape{stages, m, kBlockK},
+                         128);
+    b_ = builder_.shared("tile_b", Dtype::bf16,
+                         problem_.transpose_b ? Shape{stages, n, kBlockK} : Shape{stages, n / kPanel, kBlockK, kPanel},
+                         128);
+    full_ = builder_.barriers("full", stages, 1);
+    empty_ = builder_.barriers("empty", stages, kConsumers * kGroupWarps * config_.cluster);
+  }
+
+  int64_t blocks_k() const { return (problem_.k + kBlockK - 1) / kBlockK; }
+  Index rank() { return builder_.task() % config_.cluster; }
+
+  // With the number of tiles that this task had before.
+  void for_tiles(const std::function<void(Index, const Tile&)>& body) {
+    const int64_t clusters = config_.tasks(problem_) / config_.cluster;
+    const Index first = builder_.task() / config_.cluster;
+    builder_.loop("unit", first, config_.units(problem_), clusters, [&](Index unit) {
+      const Index count = builder_.name("count", (unit - first) / clusters);
+      body(count, tile_at(unit));
+    });
+  }
+
+  // Along m inside a group of tiles, then along n, then the next group: what runs at one time shares operands.
+  Tile tile_at(Index unit) {
+    const int64_t units_m = config_.units_m(problem_), tiles_n = config_.tiles_n(problem_);
+    const int64_t group = std::min(config_.group_m, units_m);
+    const Index in_batch = unit % (units_m * tiles_n);
+    const Index first = builder_.name("first", in_batch / (group * tiles_n) * group);
+    const Index rest = in_batch % (group * tiles_n);
+    const Index height = units_m % group == 0 ? Index(group) : builder_.name("height", min(units_m - first, group));
+    const Index m = (first + rest % height) * config_.cluster + rank();
+    return {builder_.name("batch", unit / (units_m * tiles_n)), builder_.name("row", m * config_.tile_m),
+            builder_.name("column", rest / height * config_.tile_columns(problem_))};
+  }
+
+  Ref full(Index stage) { return builder_.ref(full_, {stage}); }
+  Ref empty(Index stage) { return builder_.ref(empty_, {stage}); }
+  Index stage_of(Index turn) { return builder_.name("stage", turn % config_.stages); }
+  Index parity_of(Index turn) { return turn / config_.stages % 2; }
+
+  // ---- producer ----------------------------------------------------------------------------------------------------
+  void load(const Tile& tile, Index k, Index turn_number) {
+    const Index turn = builder_.name("turn", turn_number);
+    const Index stage = stage_of(turn);
+    kernel::hopper::wait(builder_, empty(stage), (turn / config_.stages + 1) % 2);
+    kernel::hopper::expect(builder_, full(stage), config_.stage_bytes());
+    load_a(tile, k * kBlockK, stage);
+    load_b(tile, k * kBlockK, stage);
+  }
+
+  void load_a(const Tile& tile, Index k, Index stage) {
+    if (!problem_.transpose_a) {
+      kernel::hopper::tma_load(builder_, builder_.ref(map_a_, {tile.batch, tile.row, k}),
+                               builder_.ref(a_, {stage, 0, 0}), full(stage));
+      return;
+    }
+    for (int64_t panel = 0; panel < config_.tile_m / kPanel; ++panel)
+      kernel::hopper::tma_load(builder_, builder_.ref(map_a_, {tile.batch, k, tile.row + panel * kPanel}),
+                               builder_.ref(a_, {stage, panel, 0, 0}), full(stage));
+  }
+
+  // A task of a cluster brings its share of every part of B to all of them.
+  void load_b(const Tile& tile, Index k, Index stage) {
+    const bool multicast = config_.cluster > 1;
+    const int64_t columns = config_.tile_columns(problem_), share = columns / config_.cluster;
+    for (int64_t part = 0; part < problem_.parts(); ++part) {
+      const Index here = part * columns + rank() * share;  // in the tile
+      const Index column = tile.column + part * problem_.columns() + rank() * share;
+      if (problem_.transpose_b) {
+        kernel::hopper::tma_load(builder_, builder_.ref(map_b_, {tile.batch, column, k}),
+                                 builder_.ref(b_, {stage, here, 0}), full(stage), multicast);
+        continue;
+      }
+      for (int64_t panel = 0; panel < share / kPanel; ++panel)
+        kernel::hopper::tma_load(builder_, builder_.ref(map_b_, {tile.batch, k, column + panel * kPanel}),
+                                 builder_.ref(b_, {stage, here / kPanel + panel, 0, 0}), full(stage), multicast);
+    }
+  }
+
+  // ---- consumer ----------------------------------------------------------------------------------------------------
+  std::vector<Value> multiply(Index first_turn) {
+    const Index turn = builder_.name("turn", first_turn);
+    const Value zero = builder_.constant(0, Dtype::f32, {kGroupRows, config_.tile_n});
+    std::vector<Value> sums = products(turn, std::vector<Value>(static_cast<size_t>(config_.blocks()), zero));
+    sums = builder_.loop("k", 1, blocks_k(), 1, sums, [&](Index k, const std::vector<Value>& carried) {
+      const std::vector<Value> next = products(builder_.name("turn", turn + k), carried);
+      kernel::hopper::wgmma_wait(builder_, {}, config_.blocks());
+      release(turn + k - 1);
+      return next;
+    });
+    sums = kernel::hopper::wgmma_wait(builder_, sums, 0);
+    release(turn + (blocks_k() - 1));
+    return sums;
+  }
+
+  std::vector<Value> products(Index turn, const std::vector<Value>& sums) {
+    const Index stage = stage_of(turn);
+    kernel::hopper::wait(builder_, full(stage), parity_of(turn));
+    std::vector<Value> next;
+    for (int64_t block = 0; block < config_.blocks(); ++block) {
+      const Index part = builder_.copy() * config_.blocks() + block;  // of 64 rows
+      const Ref a = problem_.transpose_a ? builder_.ref(a_, {stage, part, 0, 0})
+                                         : builder_.ref(a_, {stage, part * kGroupRows, 0});
+      const Ref b = problem_.transpose_b ? builder_.ref(b_, {stage, 0, 0}) : builder_.ref(b_, {stage, 0, 0, 0});
+      next.push_back(kernel::hopper::wgmma(builder_, sums[static_cast<size_t>(block)], a,
+                                           problem_.transpose_a ? Major::mn : Major::k, b,
+                                           problem_.transpose_b ? Major::k : Major::mn, kBlockK));
+    }
+    return next;
+  }
+
+  void release(Index turn) {
+    const Ref barrier = empty(turn % config_.stages);
+    if (config_.cluster > 1)
+      kernel::hopper::arrive_cluster(builder_, barrier);
+    else
+      kernel::hopper::arrive(builder_, barrier);
+  }
+
+  void store(const Tile& tile, const std::vector<Value>& sums) {
+    if (epilogue_.begin_tile) epilogue_.begin_tile();
+    const int64_t columns = config_.tile_columns(problem_), width = std::min(epilogue_.slice_columns, columns);
+    for (int64_t block = 0; block < config_.blocks(); ++block) {
+      const Index row = tile.row + (builder_.copy() * config_.blocks() + block) * kGroupRows;
+      for (int64_t first = 0; first < columns; first += width) {
+        GemmSlice slice{tile.batch, row, tile.column + first, width, {}};
+        for (int64_t part = 0; part < problem_.parts(); ++part)
+          slice.sums.push_back(
+              kernel::hopper::columns(builder_, sums[static_cast<size_t>(block)], part * columns + first, width));
+        epilogue_.store(slice);
+      }
+    }
+  }
+
+  KernelBuilder& builder_;
+  const MatmulProblem& problem_;
+  const GemmConfig& config_;
+  const GemmEpilogue& epilogue_;
+  BufferId map_a_{}, map_b_{}, a_{}, b_{}, full_{}, empty_{};
+};
+
+}  // namespace
+
+void emit_gemm(KernelBuilder& builder, const MatmulProblem& problem, const GemmConfig& config,
+               const GemmBuffers& buffers, const GemmEpilogue& epilogue) {
+  STEPC_CHECK(config.shared_bytes() <= kSharedBytes, "{} bytes of shared memory", config.shared_bytes());
+  GemmEmitter emitter(builder, problem, config, buffers, epilogue);
+  emitter.producer();
+  emitter.consumer();
+}
+
+// ---- results through shared memory
+// -----------------------------------------------------------------------------------
+
+PanelStores::PanelStores(KernelBuilder& builder, const GemmConfig& config, int64_t per_tile)
+    : builder_(builder), boxes_(config.boxes), per_tile_(per_tile) {
+  if (per_tile_ > 0) out_ = builder.shared("out", Dtype::bf16, {kConsumers, boxes_, kGroupRows, kPanel}, 128);
+}
+
+// A box is free once its last store has read it. The thread that stores is one and the same, so it counts its own
+// groups; the others wait for it at a barrier of the consumer's warps.
+void PanelStores::put(Value panel, BufferId map, const std::vector<Index>& at) {
+  // Tiles that are no whole number of rounds start the ring anew.
+  const bool drained = done_ == 0 && per_tile_ % boxes_ != 0;
+  const int64_t pending = drained ? 0 : boxes_ - 1;
+  const Index box = done_++ % boxes_;
+  const Index barrier = builder_.copy() + 1;
+  builder_.once([&] { kernel::hopper::bulk_wait(builder_, pending); });
+  kernel::hopper::sync(builder_, barrier, kGroupWarps);
+  const Ref place = builder_.ref(out_, {builder_.copy(), box, 0, 0});
+  kernel::hopper::stmatrix(builder_, panel, place);
+  kernel::hopper::fence_async(builder_);
+  kernel::hopper::sync(builder_, barrier, kGroupWarps);
+  builder_.once([&] {
+    kernel::hopper::tma_store(builder_, place, builder_.ref(map, at));
+    kernel::hopper::bulk_commit(builder_);
+  });
+}
+
+void PanelStores::finish() {
+  if (per_tile_ > 0) builder_.once([&] { kernel::hopper::bulk_wait(builder_, 0); });
+}
+
+}  // namespace stepc::sm90

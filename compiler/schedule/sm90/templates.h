@@ -1,0 +1,12 @@
+// Hopper's templates. Each says nothing (nullopt) where a group is not for it: the portable one takes it then.
+#pragma once
+
+#include <optional>
+
+#include "compiler/schedule/schedule.h"
+
+namespace stepc::sm90 {
+
+Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, const Group& group);
+
+}  // namespace stepc::sm90
