@@ -6,8 +6,7 @@
 #include <numeric>
 #include <optional>
 
-#include "compiler/emit/emitter_id.h"
-#include "compiler/emit/host.h"
+#include "compiler/lower_target.h"
 #include "ir/kernel/print.h"
 #include "ir/plan/verify.h"
 #include "ir/support/cache.h"
@@ -35,7 +34,7 @@ struct KernelSet {
     const auto buffers = std::count_if(definition.buffers.begin(), definition.buffers.end(), is_global);
     kernels.push_back({definition.name, std::move(key), std::move(text), "", scheduled.problem, scheduled.config,
                        static_cast<int>(buffers), static_cast<int>(definition.scalars.size()),
-                       kernel::shared_layout(definition).total_bytes});
+                       kernel::shared_layout(definition).total_bytes, kernel::gpu_launch(definition)});
     definitions.push_back(std::move(definition));
     return at->second;
   }
@@ -45,15 +44,14 @@ struct KernelSet {
 // would be waited for.
 class Compilation {
  public:
-  Compilation(KernelSet& set, const HostTarget& target, const LowerOptions& options)
-      : set_(set), target_(target), options_(options), cache_(options.cache_folder), errors_(set.kernels.size()) {}
+  Compilation(KernelSet& set, const LowerTarget& target, const LowerOptions& options)
+      : set_(set), target_(target), options_(options), errors_(set.kernels.size()) {}
 
   Status run() {
     std::vector<size_t> order(set_.kernels.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return set_.kernels[a].text.size() > set_.kernels[b].text.size(); });
-    (void)detect_host_target();  // LLVM registers its target on first use, before threads share it
     ThreadPool pool(options_.threads);
     pool.parallel_for(static_cast<int64_t>(order.size()), [&](int64_t i) { compile(order[static_cast<size_t>(i)]); });
     for (std::optional<Error>& error : errors_)
@@ -63,22 +61,13 @@ class Compilation {
 
  private:
   void compile(size_t index) {
-    BundleKernel& kernel = set_.kernels[index];
-    const std::string key = fmt::format("{}\n{}\n{}", emitter_id(), host_target_text(target_), kernel.text);
-    const bool cached = !options_.cache_folder.empty();
-    std::optional<std::string> object = cached ? cache_.find(key) : std::nullopt;
-    if (!object) {
-      auto code = emit_host(set_.definitions[index], target_);
-      if (!code) {
-        errors_[index] = std::move(code).error();
-        return;
-      }
-      object = std::move(code->object);
-      // A cache that cannot be written costs time, not the result.
-      if (cached) (void)cache_.store(key, *object);
+    auto code = target_.compile(index, set_.definitions[index]);
+    if (!code) {
+      errors_[index] = std::move(code).error();
+      return;
     }
-    kernel.object = std::move(*object);
-    report(kernel.name);
+    set_.kernels[index].object = std::move(*code);
+    report(set_.kernels[index].name);
   }
 
   void report(const std::string& name) {
@@ -88,9 +77,8 @@ class Compilation {
   }
 
   KernelSet& set_;
-  const HostTarget& target_;
+  const LowerTarget& target_;
   const LowerOptions& options_;
-  CacheStore cache_;
   std::vector<std::optional<Error>> errors_;  // by kernel, so that the first reported is always the same
   std::mutex mutex_;
   int done_ = 0;
@@ -127,26 +115,41 @@ std::string content_name(const kernel::Kernel& kernel) {
   return fmt::format("{}_{}", kernel.name, content_hash(kernel::print_kernel(kernel)).substr(0, 12));
 }
 
-std::string host_target_text(const HostTarget& target) {
-  return fmt::format("host x86-64, cpu {}, vector bytes {}, bf16 dot {}, features {}", target.cpu, target.vector_bytes,
-                     target.bf16_dot ? "yes" : "no", target.features);
+Result<std::string> cached_code(const std::string& cache_folder, const std::string& key,
+                                const std::function<Result<std::string>()>& make) {
+  if (cache_folder.empty()) return make();
+  const CacheStore cache(cache_folder);
+  if (auto bytes = cache.find(key)) return std::move(*bytes);
+  STEPC_ASSIGN(std::string bytes, make());
+  // A cache that cannot be written costs time, not the result.
+  (void)cache.store(key, bytes);
+  return bytes;
 }
 
-Result<std::vector<ScheduledProgram>> schedule_module_host(const Module& module, const HostTarget& target) {
+Result<std::vector<ScheduledProgram>> schedule_module(const Module& module, const LowerTarget& target) {
   std::vector<ScheduledProgram> programs;
+  std::vector<Error> errors;
+  std::string failures;
   for (const Program& program : module.programs) {
     ScheduledProgram& scheduled = programs.emplace_back(ScheduledProgram{&program, {}});
     for (const Group& group : program.groups) {
-      STEPC_ASSIGN(ScheduledKernel kernel, schedule_host(program, group, target));
-      scheduled.kernels.push_back(std::move(kernel));
+      auto kernel = target.schedule(program, group);
+      if (kernel) {
+        scheduled.kernels.push_back(std::move(*kernel));
+        continue;
+      }
+      failures += fmt::format("\n  kernel @{} of @{}: {}", group.name, program.name, kernel.error().message);
+      errors.push_back(std::move(kernel).error());
     }
   }
-  return programs;
+  if (errors.empty()) return programs;
+  if (errors.size() == 1) return tl::unexpected(Error{errors[0].kind, errors[0].where, failures.substr(3)});
+  return tl::unexpected(
+      Error{errors[0].kind, {}, fmt::format("{} kernels have no template:{}", errors.size(), failures)});
 }
 
-Result<Bundle> lower_host(Module module, const HostTarget& target, const LowerOptions& options) {
-  if (options.run_passes) STEPC_TRY(run_passes(module, options.passes));
-  STEPC_ASSIGN(const std::vector<ScheduledProgram> programs, schedule_module_host(module, target));
+Result<Bundle> lower_scheduled(const Module& module, const std::vector<ScheduledProgram>& programs,
+                               const LowerTarget& target, const LowerOptions& options) {
   KernelSet set;
   std::vector<std::vector<int>> kernel_of_group;
   for (const ScheduledProgram& program : programs) {
@@ -155,7 +158,7 @@ Result<Bundle> lower_host(Module module, const HostTarget& target, const LowerOp
   }
   STEPC_TRY(Compilation(set, target, options).run());
   Bundle bundle;
-  bundle.target = host_target_text(target);
+  bundle.target = target.text;
   bundle.module_name = module.name;
   bundle.kernels = std::move(set.kernels);
   STEPC_ASSIGN(bundle.persistents, layout_persistents(module, options.plan));
