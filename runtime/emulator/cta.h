@@ -48,15 +48,23 @@ class Units {
   virtual void finish() = 0;
 
   // Ordinary accesses to this CTA's shared memory, before the bytes are read or written. `by` may belong to another
-  // CTA of the cluster. Atomics are a read and a write.
+  // CTA of the cluster.
   virtual void on_shared_read(uint32_t address, uint32_t bytes, const Site& by) = 0;
   virtual void on_shared_write(uint32_t address, uint32_t bytes, const Site& by) = 0;
+  virtual void on_shared_atomic(uint32_t address, uint32_t bytes, const Site& by) = 0;
   // What orders warps: a barrier's arrival (id 0..15; -1 the cluster's), and its release to this warp.
   virtual void on_barrier_arrive(Warp& warp, int id) = 0;
   virtual void on_barrier_release(Warp& warp, int id) = 0;
   // bar.warp.sync, and warp-wide instructions that order the lanes of a warp.
   virtual void on_warp_sync(Warp& warp) = 0;
   virtual void on_exit(Warp& warp, Mask lanes) = 0;
+
+  // For the report of a deadlock: what the lane's failed wait lacks ("mbarrier at +196608, phase 3: 1 of 8 arrivals
+  // missing ..."); "" if `i` is no wait of the units'.
+  virtual std::string explain_wait(Warp& warp, const Instruction& i, int lane) = 0;
+  // Nothing can move any more. If the units see why (byte counts that cannot come out), they report that fault,
+  // which is better than a deadlock's, and return true. Asked of every CTA of the cluster.
+  virtual bool report_stuck() = 0;
 };
 
 using UnitsFactory = std::unique_ptr<Units> (*)(Cta& cta);
