@@ -91,6 +91,10 @@ void emit_op(HostContext& context, const KOp& op, std::vector<Rows>& yielded) {
   switch (op.op) {
     case Op::index: context.variables[index_of(op.variable)] = emit_expr(context, op.indices[0]); return;
     case Op::load_index: return emit_load_index(context, op);
+    case Op::to_index:
+      context.variables[index_of(op.variable)] =
+          context.builder.CreateSExt(context.rows(op.frags[0])[0], context.builder.getInt64Ty());
+      return;
     case Op::loop: return emit_loop(context, op);
     case Op::branch: return emit_branch(context, op);
     case Op::yield:

@@ -75,6 +75,7 @@ class KernelBuilder {
   void store_first(Value value, BufferId buffer, std::vector<Index> at, Index count);
   Value gather(BufferId buffer, std::vector<Index> at, Value offsets);
   Index load_index(BufferId buffer, std::vector<Index> at, Range range);
+  Index to_index(Value scalar, Range range, std::string_view name);
   Index name(std::string name, Index value);  // `index` op: computed once, here
 
   Value constant(double value, Dtype dtype, Shape shape = {});

@@ -84,6 +84,18 @@ Index KernelBuilder::load_index(BufferId buffer, std::vector<Index> at, Range ra
   return index_of_variable(variable);
 }
 
+Index KernelBuilder::to_index(Value scalar, Range range, std::string_view hint) {
+  KOp op{.op = Op::to_index, .frags = {scalar.id}};
+  op.attrs = {{"low", range.low}, {"high", range.high}};
+  const std::string unique = unique_name(std::string(hint));
+  all_names_.insert(unique);
+  open_.back().names.insert(unique);
+  op.variable = add_variable({unique, range, 1});
+  const VarId variable = op.variable;
+  append(std::move(op));
+  return index_of_variable(variable);
+}
+
 // ---- fragments -----------------------------------------------------------------------------------------------
 
 Value KernelBuilder::constant(double value, Dtype dtype, Shape shape) {

@@ -145,6 +145,7 @@ Status Machine::run_op(const KOp& op) {
     return set_variable(op, op.variable, value);
   }
   if (op.op == Op::load_index) return load_index(op);
+  if (op.op == Op::to_index) return to_index(op);
   if (op.op == Op::loop) return loop(op);
   if (op.op == Op::branch) return branch(op);
   if (op.op == Op::load || op.op == Op::store) return load_or_store(op);

@@ -141,6 +141,12 @@ Status Machine::load_index(const KOp& op) {
   return set_variable(op, op.variable, static_cast<int64_t>(lane.value));
 }
 
+Status Machine::to_index(const KOp& op) {
+  const Lane lane = frag(op.frags[0])[0];
+  if (lane.undefined) return error(op, "an undefined index");
+  return set_variable(op, op.variable, static_cast<int64_t>(lane.value));
+}
+
 // ---- fragments
 // -------------------------------------------------------------------------------------------------------
 

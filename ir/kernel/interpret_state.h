@@ -65,6 +65,7 @@ class Machine {
   Status load_or_store(const KOp& op);
   Status gather(const KOp& op);
   Status load_index(const KOp& op);
+  Status to_index(const KOp& op);
   Status pointwise(const KOp& op);
   Status make_lanes(const KOp& op);  // constant, lane, from_index, splat, permute, random_bits
   Status splat(const KOp& op);

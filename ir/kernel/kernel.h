@@ -42,7 +42,7 @@ enum class Op : uint8_t {
 enum class Target : uint8_t { host, cuda, sm90 };
 
 enum class FragId : int32_t { none = -1 };
-enum class VarId : int32_t { none = -1 };   // an index variable: a loop's, `index`'s, load_index's, a launch scalar
+enum class VarId : int32_t { none = -1 };   // an index variable: of a loop, of an op that makes one, a launch scalar
 enum class ExprId : int32_t { none = -1 };  // an index expression
 enum class BufferId : int32_t { none = -1 };
 enum class OpId : int32_t { none = -1 };
@@ -129,7 +129,7 @@ struct KOp {
   std::vector<Ref> refs;        // buffer, map and barrier operands, in order
   std::vector<ExprId> indices;  // index operands, in order
   std::vector<FragId> results;
-  VarId variable = VarId::none;  // loop variable, or the result of index and load_index
+  VarId variable = VarId::none;  // loop variable, or the result of index, load_index and to_index
   std::vector<Attr> attrs;
   std::vector<Body> bodies;  // loop, once: 1; branch: 1 or 2
   Location where;

@@ -17,7 +17,8 @@ std::string joined(const std::vector<std::string_view>& names) {
 
 // Ops that have a form of their own in the text.
 bool has_own_form(Op op) {
-  return op == Op::index || op == Op::load_index || op == Op::loop || op == Op::branch || op == Op::once;
+  return op == Op::index || op == Op::load_index || op == Op::to_index || op == Op::loop || op == Op::branch ||
+         op == Op::once;
 }
 
 std::vector<std::string_view> op_names() {
@@ -227,11 +228,15 @@ Result<OpId> ParseState::statement() {
 }
 
 Result<OpId> ParseState::index_op(const Token& name, const Location& where) {
-  KOp op{.op = reader.accept("load_index") ? Op::load_index : Op::index, .where = where};
+  KOp op{.op = Op::index, .where = where};
+  if (reader.accept("load_index"))
+    op.op = Op::load_index;
+  else if (reader.accept("to_index"))
+    op.op = Op::to_index;
   STEPC_TRY(operands(op));
   STEPC_TRY(attrs(op));
   Variable variable{std::string(name.text), {}, 1};
-  if (op.op == Op::load_index)
+  if (op.op != Op::index)
     variable.range = {integer_attr(op, "low", INT32_MIN), integer_attr(op, "high", INT32_MAX)};
   else
     variable = index_variable(kernel, variable.name, op.indices[0]);

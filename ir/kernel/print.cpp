@@ -104,7 +104,8 @@ class Printer {
 
   std::string header(const KOp& op) const {
     if (op.op == Op::index) return variable_text(kernel_, op.variable) + ": index = " + index_at(op, 0);
-    if (op.op == Op::load_index) return variable_text(kernel_, op.variable) + ": index = load_index" + operands(op);
+    if (op.op == Op::load_index || op.op == Op::to_index)
+      return fmt::format("{}: index = {}{}", variable_text(kernel_, op.variable), op_info(op.op).name, operands(op));
     if (op.op == Op::loop) return loop_header(op);
     if (op.op == Op::branch) return "if " + index_at(op, 0) + results_arrow(op) + " {";
     if (op.op == Op::once) return "once {";

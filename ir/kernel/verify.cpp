@@ -305,7 +305,7 @@ class BodyVerifier {
       STEPC_TRY(body(op, each, like));
     }
     STEPC_TRY(check_types(kernel_, op));
-    const bool defines_variable = op.op == Op::index || op.op == Op::load_index;
+    const bool defines_variable = op.op == Op::index || op.op == Op::load_index || op.op == Op::to_index;
     if (defines_variable) STEPC_TRY(define(op, op.variable));
     for (size_t i = 0; i < op.results.size(); ++i) {
       STEPC_TRY(define(op, op.results[i]));

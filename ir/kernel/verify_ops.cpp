@@ -246,9 +246,16 @@ Status check_gather(const Kernel& kernel, const KOp& op) {
   return check_result(kernel, op, kernel.buffer(op.refs[0].buffer).dtype, offsets.shape);
 }
 
-Status check_load_index(const Kernel& kernel, const KOp& op) {
-  const Buffer& buffer = kernel.buffer(op.refs[0].buffer);
-  if (buffer.dtype != Dtype::i32) return op_error(op, "%{} is {}, expected i32", buffer.name, dtype_name(buffer.dtype));
+Status check_made_index(const Kernel& kernel, const KOp& op) {
+  if (op.op == Op::load_index) {
+    const Buffer& buffer = kernel.buffer(op.refs[0].buffer);
+    if (buffer.dtype != Dtype::i32)
+      return op_error(op, "%{} is {}, expected i32", buffer.name, dtype_name(buffer.dtype));
+  } else {
+    const Frag& frag = kernel.frag(op.frags[0]);
+    if (frag.dtype != Dtype::i32 || !frag.shape.empty())
+      return op_error(op, "%{} is {}, expected i32[]", frag.name, frag_type_text(frag));
+  }
   const int64_t low = integer_attr(op, "low", INT32_MIN);
   const int64_t high = integer_attr(op, "high", INT32_MAX);
   if (low > high || low < INT32_MIN || high > INT32_MAX) return op_error(op, "no i32 from {} to {}", low, high);
@@ -263,7 +270,7 @@ Status check_loop_step(const Kernel& kernel, const KOp& op) {
 
 Status check_core_op(const Kernel& kernel, const KOp& op) {
   if (is_pointwise(op.op)) return check_pointwise(kernel, op);
-  if (op.op == Op::load_index) return check_load_index(kernel, op);
+  if (op.op == Op::load_index || op.op == Op::to_index) return check_made_index(kernel, op);
   if (op.op == Op::loop) return check_loop_step(kernel, op);
   if (op.op == Op::load) return check_access(kernel, op, kernel.frag(op.results[0]));
   if (op.op == Op::store) return check_store(kernel, op);

@@ -9,6 +9,7 @@
 #include "ir/kernel/builder.h"
 #include "ir/kernel/interpret.h"
 #include "ir/kernel/parse.h"
+#include "ir/kernel/print.h"
 #include "test_paths.h"
 
 namespace stepc::kernel {
@@ -44,6 +45,22 @@ std::string run_error(const std::string& body, const std::string& grid = "1", in
   Tensor ids{{Dtype::i32, {4}}, {0, 1, 2, 30}};
   const Status status = interpret(kernel, {&x, &ids, &y}, {n});
   return status ? "no error" : status.error().text();
+}
+
+TEST_CASE("a loop carries a count") {
+  KernelBuilder builder("triangle", Target::host);
+  const BufferId y = builder.global("y", Dtype::f32, {10});
+  builder.set_grid(1);
+  builder.begin_role("main");
+  const auto sum = builder.loop("i", 0, 4, 1, {builder.constant(0, Dtype::i32)}, [&](Index i, const auto& carried) {
+    const Index count = builder.to_index(carried[0], {0, 6}, "count");
+    builder.store(builder.constant(1, Dtype::f32), y, {count + i});
+    return std::vector<Value>{builder.from_index(count + i)};
+  });
+  builder.store(builder.cast(sum[0], Dtype::f32), y, {9});
+  Tensor result = filled(Dtype::f32, {10});
+  REQUIRE(interpret(parsed(print_kernel(builder.finish())), {&result}, {}).has_value());
+  CHECK(result.data == std::vector<double>{1, 1, 0, 1, 0, 0, 1, 0, 0, 6});
 }
 
 TEST_CASE("the gradient of rmsnorm from docs/kernels") {
@@ -183,6 +200,8 @@ TEST_CASE("mistakes that only running finds") {
   CHECK(run_error("%i: index = load_index %ids[3] {low=0, high=3}") ==
         "k.kir:9:1: @k, task 0: %i: index = load_index %ids[3] {low=0, high=3}: %i is 30, expected a multiple of 1 "
         "from 0 to 3");
+  CHECK(run_error("%o: i32[] = load %ids[3]\n%i: index = to_index %o {low=0, high=3}") ==
+        "k.kir:10:1: @k, task 0: %i is 30, expected a multiple of 1 from 0 to 3");
   CHECK(run_error("%o: i32[4] = load %ids[0]\n%a: f32[4] = gather %x[70], %o") ==
         "k.kir:10:1: @k, task 0: %a: f32[4] = gather %x[70], %o: offset 30 from element 70 of %x[100]");
   CHECK(run_error("%o: i32[4] = load %ids[0]\n%r: i32[4] = rem %o, %o") ==

@@ -214,6 +214,8 @@ TEST_CASE("mistakes in ops") {
   CHECK(body_error("%i: index = min(3 4)") == "k.kir:8:19: expected ',' after the first of two indices, found '4'");
   CHECK(body_error("fence_async") == "k.kir:8:1: fence_async: not an op of kernels for host");
   CHECK(body_error("yield\nyield") == "k.kir:8:1: yield: yield is not the last op of its body");
+  CHECK(body_error("%o: i32[4] = constant {value=1}\n%i: index = to_index %o") ==
+        "k.kir:9:1: to_index: %o is i32[4], expected i32[]");
   CHECK(body_error("%i: index = load_index %x[0, 0]") == "k.kir:8:1: load_index: %x is f32, expected i32");
   CHECK(body_error("%c: pred[4] = constant {value=2}") == "k.kir:8:1: constant: value 2, expected 0 or 1");
   CHECK(body_error("%c: f32[0] = constant {value=2}") ==
