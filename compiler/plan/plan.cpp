@@ -235,8 +235,23 @@ class Planner {
     step.phase = program_.node(group.nodes.back()).phase;
     step.flops = group_flops(program_, group);
     step.bytes = group_bytes(program_, group);
-    plan_.steps.push_back(std::move(step));
+    plan_.steps.push_back(step);
+    add_later_launches(info, std::move(step));
     return {};
+  }
+
+  // The group's work is counted at its first step.
+  void add_later_launches(const GroupLaunch& info, PlanStep step) {
+    const std::string group = step.name;
+    step.flops = step.bytes = 0;
+    for (size_t i = 0; i < info.later.size(); ++i) {
+      auto& launch = std::get<LaunchStep>(step.action);
+      launch.kernel = info.later[i].kernel;
+      launch.grid = info.later[i].grid;
+      launch.scalars = info.later[i].scalars;
+      step.name = fmt::format("{}.{}", group, i + 2);
+      plan_.steps.push_back(step);
+    }
   }
 
   // Scalars side by side, then tensors, each in order of appearance.

@@ -15,7 +15,12 @@
 
 namespace stepc {
 
-// What the planner needs to know of a group's kernel.
+struct LaterLaunch {
+  int kernel = -1;
+  int64_t grid = 0;
+  std::vector<int64_t> scalars;
+};
+// What the planner needs to know of a group's kernel, and of those that run after it on the same buffers.
 struct GroupLaunch {
   int kernel = -1;  // in the bundle; -1 before there is one
   int64_t grid = 0;
@@ -23,6 +28,7 @@ struct GroupLaunch {
   std::vector<ValueId> results;
   std::vector<int64_t> scalars;
   int64_t workspace_bytes = 0;
+  std::vector<LaterLaunch> later;
 };
 
 struct PlanOptions {

@@ -28,6 +28,15 @@ struct GpuTarget {
 // A group's kernel. Its global buffers are the group's operands, then its results (fused.h's order), then,
 // if workspace_bytes > 0, one buffer of workspace. The kernel's names come from positions, never from the
 // graph, so equal groups give equal text: that text's hash is the kernel's key.
+//
+// A group that needs a pass over all of its data before another (attention's gradient) takes several kernels:
+// `later` ones run after it, in order, on the same buffers, and find in the workspace what it left there.
+struct LaterKernel {
+  kernel::Kernel kernel;
+  std::vector<int64_t> scalars;
+  int64_t grid = 0;
+};
+
 struct ScheduledKernel {
   kernel::Kernel kernel;
   std::vector<ValueId> operands;
@@ -35,6 +44,7 @@ struct ScheduledKernel {
   std::vector<int64_t> scalars;  // values of the kernel's launch scalars
   int64_t grid = 0;              // number of tasks
   int64_t workspace_bytes = 0;
+  std::vector<LaterKernel> later;
   std::string problem;  // "matmul(m=64, n=128, k=32, batch=4)"
   std::string config;   // "tile 14x32, block 112x256, pack b"
 };

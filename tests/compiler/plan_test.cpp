@@ -149,6 +149,34 @@ TEST_CASE("two states that change places are set aside first") {
         "assign @b: a.old -> @b\n");
 }
 
+TEST_CASE("the kernels of one group run one after the other on its buffers") {
+  Module module{"m", {}, {}};
+  GraphBuilder b(module, "p");
+  b.set_name_hint("y");
+  const ValueId y = b.add(b.input("x", f32({7})), b.input("x2", f32({7})));
+  b.set_name_hint("z");
+  b.output("z", b.mul(y, y));
+  Program& program = module.programs[0];
+  group_all(program, false);
+  std::vector<GroupLaunch> launches = unscheduled_launches(program);
+  launches[0].workspace_bytes = 100;
+  launches[0].later = {{-1, 3, {5}}, {-1, 4, {}}};
+  const auto plan = plan_program(program, layout_persistents(module).value(), launches);
+  REQUIRE_MESSAGE(plan.has_value(), plan.error().text());
+  CHECK(steps_text(*plan) ==
+        "k0: x x2 -> y k0.workspace\nk0.2: x x2 -> y k0.workspace\nk0.3: x x2 -> y k0.workspace\nk1: y -> z\n");
+  const auto& second = std::get<LaunchStep>(plan->steps[1].action);
+  CHECK(second.grid == 3);
+  CHECK(second.scalars == std::vector<int64_t>{5});
+  CHECK(plan->steps[0].flops == 7);
+  CHECK(plan->steps[1].flops == 0);
+  const auto workspace = std::find_if(plan->buffers.begin(), plan->buffers.end(),
+                                      [](const PlanBuffer& buffer) { return buffer.name == "k0.workspace"; });
+  REQUIRE(workspace != plan->buffers.end());
+  CHECK(workspace->first_step == 0);
+  CHECK(workspace->last_step == 2);
+}
+
 TEST_CASE("an op outside every kernel is an error with its place") {
   Module module{"m", {}, {}};
   GraphBuilder b(module, "p");
