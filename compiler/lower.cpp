@@ -23,12 +23,19 @@ struct KernelSet {
   std::vector<kernel::Kernel> definitions;  // named by content
   std::map<std::string, int> index_of_key;
 
-  int add(const ScheduledKernel& scheduled) {
-    std::string text = kernel::print_kernel(scheduled.kernel);
+  // The group's kernels, in the order in which they run.
+  std::vector<int> add(const ScheduledKernel& scheduled) {
+    std::vector<int> added{add_one(scheduled, scheduled.kernel)};
+    for (const LaterKernel& later : scheduled.later) added.push_back(add_one(scheduled, later.kernel));
+    return added;
+  }
+
+  int add_one(const ScheduledKernel& scheduled, const kernel::Kernel& kernel) {
+    std::string text = kernel::print_kernel(kernel);
     std::string key = content_hash(text);
     const auto [at, fresh] = index_of_key.try_emplace(key, static_cast<int>(kernels.size()));
     if (!fresh) return at->second;
-    kernel::Kernel definition = scheduled.kernel;
+    kernel::Kernel definition = kernel;
     definition.name = fmt::format("{}_{}", definition.name, key.substr(0, 12));
     const auto is_global = [](const kernel::Buffer& buffer) { return buffer.space == kernel::Space::global; };
     const auto buffers = std::count_if(definition.buffers.begin(), definition.buffers.end(), is_global);
@@ -84,23 +91,30 @@ class Compilation {
   int done_ = 0;
 };
 
-GroupLaunch launch_of(const ScheduledKernel& scheduled, int kernel) {
-  return {kernel, scheduled.grid, scheduled.operands, scheduled.results, scheduled.scalars, scheduled.workspace_bytes};
+GroupLaunch launch_of(const ScheduledKernel& scheduled, const std::vector<int>& kernels) {
+  GroupLaunch launch{kernels[0],        scheduled.grid,    scheduled.operands,
+                     scheduled.results, scheduled.scalars, scheduled.workspace_bytes};
+  for (size_t i = 0; i < scheduled.later.size(); ++i)
+    launch.later.push_back({kernels[i + 1], scheduled.later[i].grid, scheduled.later[i].scalars});
+  return launch;
 }
 
-Status plan_programs(const std::vector<ScheduledProgram>& programs,
-                     const std::vector<std::vector<int>>& kernel_of_group, const LowerOptions& options,
-                     Bundle& bundle) {
+// By program and group.
+using GroupKernels = std::vector<std::vector<std::vector<int>>>;
+
+Status plan_programs(const std::vector<ScheduledProgram>& programs, const GroupKernels& kernels_of_group,
+                     const LowerOptions& options, Bundle& bundle) {
   for (size_t p = 0; p < programs.size(); ++p) {
     const Program& program = *programs[p].program;
     std::vector<GroupLaunch> launches;
     for (size_t g = 0; g < program.groups.size(); ++g) {
-      const int kernel = kernel_of_group[p][g];
-      launches.push_back(launch_of(programs[p].kernels[g], kernel));
-      const std::string& name = bundle.kernels[static_cast<size_t>(kernel)].name;
+      launches.push_back(launch_of(programs[p].kernels[g], kernels_of_group[p][g]));
+      std::string names;
+      for (int kernel : kernels_of_group[p][g])
+        names += (names.empty() ? "" : ", ") + bundle.kernels[static_cast<size_t>(kernel)].name;
       bundle.choices.push_back(
           {fmt::format("{}/{}", program.name, program.groups[g].name),
-           fmt::format("{}: {}; {}", programs[p].kernels[g].problem, programs[p].kernels[g].config, name)});
+           fmt::format("{}: {}; {}", programs[p].kernels[g].problem, programs[p].kernels[g].config, names)});
     }
     STEPC_ASSIGN(Plan plan, plan_program(program, bundle.persistents, launches, options.plan));
     bundle.choices.push_back({program.name + "/packing", plan.packing});
@@ -151,9 +165,9 @@ Result<std::vector<ScheduledProgram>> schedule_module(const Module& module, cons
 Result<Bundle> lower_scheduled(const Module& module, const std::vector<ScheduledProgram>& programs,
                                const LowerTarget& target, const LowerOptions& options) {
   KernelSet set;
-  std::vector<std::vector<int>> kernel_of_group;
+  GroupKernels kernels_of_group;
   for (const ScheduledProgram& program : programs) {
-    std::vector<int>& kernels = kernel_of_group.emplace_back();
+    std::vector<std::vector<int>>& kernels = kernels_of_group.emplace_back();
     for (const ScheduledKernel& scheduled : program.kernels) kernels.push_back(set.add(scheduled));
   }
   STEPC_TRY(Compilation(set, target, options).run());
@@ -162,7 +176,7 @@ Result<Bundle> lower_scheduled(const Module& module, const std::vector<Scheduled
   bundle.module_name = module.name;
   bundle.kernels = std::move(set.kernels);
   STEPC_ASSIGN(bundle.persistents, layout_persistents(module, options.plan));
-  STEPC_TRY(plan_programs(programs, kernel_of_group, options, bundle));
+  STEPC_TRY(plan_programs(programs, kernels_of_group, options, bundle));
   const Status status = verify_bundle(bundle);
   STEPC_CHECK(status.has_value(), "{}", status.error().text());
   return bundle;
