@@ -214,17 +214,27 @@ class Prover {
     return std::any_of(facts_.begin(), facts_.end(), [&](const Linear& fact) { return follows(sum, fact); });
   }
 
-  // sum <= 0 where scale * sum <= fact + something below scale, for a scale at which the two share a term.
+  // sum <= 0 where scale * sum <= fact + something below scale, or sum <= scale * fact, for a scale at which the two
+  // share a term.
   bool follows(const Linear& sum, const Linear& fact) const {
     for (const Linear::Term& have : fact.terms)
       for (const Linear::Term& want : sum.terms) {
-        if (have.atom != want.atom || have.coefficient % want.coefficient != 0) continue;
-        const int64_t scale = have.coefficient / want.coefficient;
-        const auto scaled = scale > 0 ? add_scaled({}, sum, scale) : std::nullopt;
-        const auto rest = scaled ? add_scaled(*scaled, fact, -1) : std::nullopt;
-        if (rest && range_of(kernel_, *rest, &definitions_).high < scale) return true;
+        if (have.atom != want.atom) continue;
+        if (follows_scaled(sum, fact, have.coefficient, want.coefficient)) return true;
+        if (want.coefficient % have.coefficient != 0) continue;
+        const int64_t scale = want.coefficient / have.coefficient;
+        const auto rest = scale > 0 ? add_scaled(sum, fact, -scale) : std::nullopt;
+        if (rest && range_of(kernel_, *rest, &definitions_).high <= 0) return true;
       }
     return false;
+  }
+
+  bool follows_scaled(const Linear& sum, const Linear& fact, int64_t have, int64_t want) const {
+    if (have % want != 0) return false;
+    const int64_t scale = have / want;
+    const auto scaled = scale > 0 ? add_scaled({}, sum, scale) : std::nullopt;
+    const auto rest = scaled ? add_scaled(*scaled, fact, -1) : std::nullopt;
+    return rest && range_of(kernel_, *rest, &definitions_).high < scale;
   }
 
   // start + extent <= size?

@@ -1,0 +1,49 @@
+// The portable contraction template: its kernels verify, and every access is proved.
+#include "compiler/schedule/cuda/matmul.h"
+
+#include <doctest/doctest.h>
+
+#include "ir/kernel/parse.h"
+#include "ir/kernel/print.h"
+#include "ir/kernel/verify.h"
+
+namespace stepc {
+namespace {
+
+kernel::Kernel plain_matmul(const MatmulProblem& p, const cuda::MatmulConfig& config) {
+  kernel::KernelBuilder builder("matmul", kernel::Target::cuda);
+  cuda::MatmulBuffers buffers;
+  buffers.a = builder.global("a", p.a_dtype, p.transpose_a ? Shape{p.batch, p.k, p.m} : Shape{p.batch, p.m, p.k});
+  buffers.b = builder.global("b", p.b_dtype, p.transpose_b ? Shape{p.batch, p.n, p.k} : Shape{p.batch, p.k, p.n});
+  const kernel::BufferId y = builder.global("y", Dtype::f32, {p.batch, p.m, p.n});
+  builder.set_grid(config.tasks(p));
+  cuda::emit_matmul(builder, p, config, buffers, [&](const cuda::MatmulTile& tile) {
+    for (size_t part = 0; part < tile.sums.size(); ++part)
+      builder.store_tile(tile.sums[part], y,
+                         {tile.batch, tile.row, tile.column + static_cast<int64_t>(part) * p.columns()}, 1, tile.width,
+                         tile.height);
+  });
+  return builder.finish();
+}
+
+TEST_CASE("contraction kernels verify and stay in bounds") {
+  for (const int64_t size : {1, 7, 33, 64, 130, 4096})
+    for (const Dtype dtype : {Dtype::bf16, Dtype::f32})
+      for (int order = 0; order < 8; ++order) {
+        MatmulProblem p{.m = size, .n = size, .k = size, .batch = 2};
+        p.a_dtype = p.b_dtype = p.math_dtype = dtype;
+        p.transpose_a = order & 1;
+        p.transpose_b = order & 2;
+        p.halves = order & 4;
+        if (p.halves) p.n *= 2;
+        const kernel::Kernel kernel = plain_matmul(p, cuda::pick_matmul(p, {"sm_80"}));
+        const std::string text = kernel::print_kernel(kernel);
+        for (const std::string& access : kernel::unproved_accesses(kernel)) CHECK_MESSAGE(false, access << "\n" << text);
+        const auto parsed = kernel::parse_kernel(text, "k.kir");
+        REQUIRE_MESSAGE(parsed.has_value(), parsed.error().text());
+        CHECK(kernel::print_kernel(*parsed) == text);
+      }
+}
+
+}  // namespace
+}  // namespace stepc
