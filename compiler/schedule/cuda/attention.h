@@ -1,0 +1,88 @@
+// The portable attention templates (sm_80 and later): blocks of 64 queries by 64 keys on tensor cores, four warps a
+// CTA. A kernel sees qkv as [B, T, 3 * H, d] and outputs as [B, T, H, d].
+#pragma once
+
+#include <functional>
+
+#include "compiler/schedule/region/attention_group.h"
+#include "ir/kernel/builder_gpu.h"
+
+namespace stepc::cuda {
+
+using kernel::BufferId;
+using kernel::Index;
+using kernel::KernelBuilder;
+using kernel::Value;
+namespace gpu = kernel::gpu;
+
+constexpr int64_t kAttentionBlock = 64;  // queries, and keys
+constexpr int kAttentionWarps = 4;
+constexpr int64_t kLargestHead = 128;  // elements; more do not fit registers and shared memory
+constexpr int64_t kHeadUnit = 16;      // elements are whole steps of the product
+
+inline bool fits_attention(const AttentionSizes& sizes) {
+  return sizes.dim > 0 && sizes.dim % kHeadUnit == 0 && sizes.dim <= kLargestHead;
+}
+
+// BufferId::none: nobody reads it.
+struct AttentionBuffers {
+  BufferId qkv = BufferId::none;
+  BufferId out = BufferId::none;
+  BufferId lse = BufferId::none;
+};
+struct AttentionGradBuffers {
+  BufferId qkv = BufferId::none;
+  BufferId out = BufferId::none;
+  BufferId lse = BufferId::none;
+  BufferId dout = BufferId::none;
+  BufferId dqkv = BufferId::none;
+};
+
+int64_t attention_tasks(const AttentionSizes& sizes);
+int64_t attention_grad_tasks(const AttentionSizes& sizes);
+// Make the kernel's role; its grid is the number of tasks above, which is not 0.
+void emit_attention(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionBuffers& buffers);
+void emit_attention_grad(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionGradBuffers& buffers);
+
+// What one (batch, head) of either kernel is made of.
+class AttentionHead {
+ public:
+  AttentionHead(KernelBuilder& builder, const AttentionSizes& sizes, Index batch, Index head)
+      : b_(builder), sizes_(sizes), batch_(batch), head_(head) {}
+
+  int64_t blocks() const { return (sizes_.tokens + kAttentionBlock - 1) / kAttentionBlock; }
+  // Shared tiles [.., panels, 64 tokens, 64 elements], `leading` dimensions before them.
+  BufferId tiles(std::string name, Shape leading);
+  // Starts the copy of 64 tokens of the head's q (part 0), k or v in `from` to the tile at `to`; tokens past the last
+  // become 0.
+  void copy(BufferId from, int64_t part, Index first, BufferId tiles, const std::vector<Index>& to);
+  kernel::Ref tile(BufferId tiles, std::vector<Index> at);
+  // rows x rows of two tiles, over the head's elements.
+  Value scores(kernel::Ref rows, kernel::Ref columns);
+  // acc[64, d] + weights[64, 64] (rounded to bf16) * the tile's rows.
+  Value weighted_sum(Value acc, Value weights, kernel::Ref rows);
+  Value zero(int64_t columns) { return b_.constant(0, Dtype::f32, {kAttentionBlock, columns}); }
+  Value row(double value) { return b_.constant(value, Dtype::f32, {kAttentionBlock}); }
+  Value wide(Value rows, int64_t columns) { return b_.splat_column(rows, {kAttentionBlock, columns}); }
+  Value times(Value tile, double factor);
+  // pred[64, 64]: the element of the tile whose rows are tokens from `row` on, and columns from `column` on.
+  Value lane_less(int64_t axis, Index at, int64_t other_axis, Index other_at);
+  Value column_below(Index column, int64_t limit);
+  // [64] numbers of the tokens from `first` on; 0 past the last.
+  Value load_rows(BufferId source, Index first);
+  void store_rows(Value rows, BufferId target, Index first);
+  void store_tile(Value tile, BufferId target, int64_t part, Index first);
+  // The head's elements of 64 tokens from memory, columns [column, column + count).
+  Value load_tile(BufferId source, Index first, int64_t column, int64_t count);
+
+ private:
+  Index rest(Index first) const {
+    return sizes_.tokens % kAttentionBlock == 0 ? Index(kAttentionBlock) : sizes_.tokens - first;
+  }
+
+  KernelBuilder& b_;
+  const AttentionSizes& sizes_;
+  Index batch_, head_;
+};
+
+}  // namespace stepc::cuda

@@ -1,0 +1,204 @@
+// The gradient of attention, without atomics: a task is either a block of keys of one head, which runs over the blocks
+// of queries that see it and sums dK and dV, or a block of queries, which runs over its keys and sums dQ. Both make
+// the scores again, 7 products instead of 5, and every sum has a fixed order. In a task of keys scores are transposed,
+// so that probabilities leave the accumulator as the left side of the next product.
+#include <numbers>
+
+#include "compiler/schedule/cuda/attention.h"
+
+namespace stepc::cuda {
+namespace {
+
+using kernel::Op;
+
+constexpr int64_t kPanel = 64;
+
+class AttentionGrad {
+ public:
+  AttentionGrad(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionGradBuffers& buffers, Index batch,
+                Index head)
+      : b_(builder), sizes_(sizes), buffers_(buffers), head_(builder, sizes, batch, head) {
+    own_ = head_.tiles("own", {2});
+    other_ = head_.tiles("other", {2, 2});
+    delta_ = b_.shared("delta", Dtype::f32, {2, kAttentionBlock});
+  }
+  void keys(Index key_block);
+  void queries(Index query_block);
+
+ private:
+  void copy_queries(Index block, BufferId tiles, std::vector<Index> to);
+  void copy_keys(Index block, BufferId tiles, std::vector<Index> to);
+  // Sum over a row's elements of out * dout.
+  Value delta(Index first_query);
+  // Waits for the block of the loop's turn and starts the copy of the next one, if there is one.
+  void turn(Index has_next, const std::function<void()>& copy_next);
+  // exp(scale * scores - lse), for lse in the scores' layout.
+  Value probabilities(Value scores, Value lse_wide);
+  std::vector<Value> key_step(const std::vector<Value>& sums, Index query_block, Index stage, Index first_key,
+                              bool masked);
+  Value query_step(Value sum, Index key_block, Value lse, Value row_delta, Index first_query, bool masked);
+  Value hide(Value tile, Value hidden) {
+    return b_.pointwise(Op::select, {hidden, b_.constant(0, Dtype::f32, b_.shape(tile)), tile});
+  }
+
+  KernelBuilder& b_;
+  const AttentionSizes& sizes_;
+  const AttentionGradBuffers& buffers_;
+  AttentionHead head_;
+  BufferId own_ = BufferId::none;    // of the task: k and v, or q and dout
+  BufferId other_ = BufferId::none;  // [2, ..]: passing through: q and dout, or k and v
+  BufferId delta_ = BufferId::none;  // of the queries passing through
+};
+
+void AttentionGrad::copy_queries(Index block, BufferId tiles, std::vector<Index> to) {
+  to.emplace_back(0);
+  head_.copy(buffers_.qkv, 0, block * kAttentionBlock, tiles, to);
+  to.back() = 1;
+  head_.copy(buffers_.dout, 0, block * kAttentionBlock, tiles, to);
+}
+
+void AttentionGrad::copy_keys(Index block, BufferId tiles, std::vector<Index> to) {
+  to.emplace_back(0);
+  head_.copy(buffers_.qkv, 1, block * kAttentionBlock, tiles, to);
+  to.back() = 1;
+  head_.copy(buffers_.qkv, 2, block * kAttentionBlock, tiles, to);
+}
+
+Value AttentionGrad::delta(Index first_query) {
+  Value sum;
+  for (int64_t column = 0; column < sizes_.dim; column += kPanel) {
+    const int64_t count = std::min(kPanel, sizes_.dim - column);
+    const Value out = head_.load_tile(buffers_.out, first_query, column, count);
+    const Value dout = head_.load_tile(buffers_.dout, first_query, column, count);
+    const Value part = b_.reduce(Op::reduce_sum, b_.pointwise(Op::mul, {out, dout}));
+    sum = sum.valid() ? b_.pointwise(Op::add, {sum, part}) : part;
+  }
+  return sum;
+}
+
+void AttentionGrad::turn(Index has_next, const std::function<void()>& copy_next) {
+  gpu::copy_wait(b_, 0);
+  gpu::sync_task(b_);
+  b_.when(has_next, copy_next);
+  gpu::copy_commit(b_);
+}
+
+Value AttentionGrad::probabilities(Value scores, Value lse_wide) {
+  const Value factor = b_.constant(sizes_.scale * std::numbers::log2e, Dtype::f32, b_.shape(scores));
+  return b_.pointwise(Op::exp2, {b_.pointwise(Op::fma, {scores, factor, lse_wide})});
+}
+
+// ---- dK and dV ---------------------------------------------------------------------------------------------------
+
+void AttentionGrad::keys(Index key_block) {
+  const Index first_key = key_block * kAttentionBlock;
+  const Index first = sizes_.causal ? key_block : Index(0);
+  const Index end = head_.blocks();
+  copy_keys(key_block, own_, {});
+  copy_queries(first, other_, {0});
+  gpu::copy_commit(b_);
+  b_.store(delta(first * kAttentionBlock), delta_, {0, 0});
+  const auto sweep = [&](std::vector<Value> sums, Index low, Index high, bool masked) {
+    return b_.loop("query_block", low, high, 1, std::move(sums), [&](Index block, const std::vector<Value>& carried) {
+      const Index next_stage = b_.name("next_stage", (block - first + 1) % 2);
+      turn(less(block + 1, end), [&] {
+        copy_queries(block + 1, other_, {next_stage});
+        b_.store(delta((block + 1) * kAttentionBlock), delta_, {next_stage, 0});
+      });
+      return key_step(carried, block, b_.name("stage", (block - first) % 2), first_key, masked);
+    });
+  };
+  // Only the first block of queries is before some of its keys.
+  const Index unmasked = sizes_.causal ? first + 1 : first;
+  std::vector<Value> sums{head_.zero(sizes_.dim), head_.zero(sizes_.dim)};
+  sums = sweep(std::move(sums), first, unmasked, true);
+  sums = sweep(std::move(sums), unmasked, end, false);
+  head_.store_tile(head_.times(sums[0], sizes_.scale), buffers_.dqkv, 1, first_key);
+  head_.store_tile(sums[1], buffers_.dqkv, 2, first_key);
+}
+
+// Queries past the last are zeros, and so is their lse: they add nothing.
+std::vector<Value> AttentionGrad::key_step(const std::vector<Value>& sums, Index query_block, Index stage,
+                                           Index first_key, bool masked) {
+  const Shape shape{kAttentionBlock, kAttentionBlock};
+  const Index first_query = query_block * kAttentionBlock;
+  const auto query = [&] { return head_.tile(other_, {stage, 0}); };
+  const auto dout = [&] { return head_.tile(other_, {stage, 1}); };
+  const Value minus_lse = head_.times(head_.load_rows(buffers_.lse, first_query), -std::numbers::log2e);
+  Value p = probabilities(head_.scores(head_.tile(own_, {0}), query()), b_.splat(minus_lse, shape));
+  const Value hidden = masked ? head_.lane_less(1, first_query, 0, first_key) : Value{};
+  if (masked) p = hide(p, hidden);
+  const Value dv = head_.weighted_sum(sums[1], p, dout());
+  const Value dp = head_.scores(head_.tile(own_, {1}), dout());
+  const Value wide_delta = b_.splat(b_.load(delta_, {stage, 0}, {kAttentionBlock}), shape);
+  Value ds = b_.pointwise(Op::mul, {p, b_.pointwise(Op::sub, {dp, wide_delta})});
+  if (masked) ds = hide(ds, hidden);
+  return {head_.weighted_sum(sums[0], ds, query()), dv};
+}
+
+// ---- dQ ------------------------------------------------------------------------------------------------------------
+
+void AttentionGrad::queries(Index query_block) {
+  const Index first_query = query_block * kAttentionBlock;
+  const bool tail = sizes_.tokens % kAttentionBlock != 0;
+  const Index end = sizes_.causal ? query_block + 1 : Index(head_.blocks());
+  const Index masked_from = sizes_.causal ? query_block : Index(head_.blocks() - (tail ? 1 : 0));
+  copy_queries(query_block, own_, {});
+  copy_keys(0, other_, {0});
+  gpu::copy_commit(b_);
+  const Value row_delta = delta(first_query);
+  const Value lse = head_.times(head_.load_rows(buffers_.lse, first_query), -std::numbers::log2e);
+  const auto sweep = [&](Value sum, Index low, Index high, bool masked) {
+    return b_.loop("key_block", low, high, 1, {sum}, [&](Index block, const std::vector<Value>& carried) {
+      turn(less(block + 1, end), [&] { copy_keys(block + 1, other_, {(block + 1) % 2}); });
+      return std::vector{query_step(carried[0], block, lse, row_delta, first_query, masked)};
+    })[0];
+  };
+  Value sum = sweep(head_.zero(sizes_.dim), 0, masked_from, false);
+  sum = sweep(sum, masked_from, end, true);
+  head_.store_tile(head_.times(sum, sizes_.scale), buffers_.dqkv, 0, first_query);
+}
+
+Value AttentionGrad::query_step(Value sum, Index key_block, Value lse, Value row_delta, Index first_query,
+                                bool masked) {
+  const Index stage = b_.name("stage", key_block % 2);
+  const Index first_key = key_block * kAttentionBlock;
+  const auto key = [&] { return head_.tile(other_, {stage, 0}); };
+  const Value p = probabilities(head_.scores(head_.tile(own_, {0}), key()), head_.wide(lse, kAttentionBlock));
+  const Value dp = head_.scores(head_.tile(own_, {1}), head_.tile(other_, {stage, 1}));
+  Value ds = b_.pointwise(Op::mul, {p, b_.pointwise(Op::sub, {dp, head_.wide(row_delta, kAttentionBlock)})});
+  if (masked) {
+    const Value shown = sizes_.causal ? Value{} : head_.column_below(first_key, sizes_.tokens);
+    const Value hidden =
+        sizes_.causal ? head_.lane_less(0, first_query, 1, first_key) : b_.pointwise(Op::logical_not, {shown});
+    ds = hide(ds, hidden);
+  }
+  return head_.weighted_sum(sum, ds, key());
+}
+
+}  // namespace
+
+int64_t attention_grad_tasks(const AttentionSizes& sizes) { return 2 * attention_tasks(sizes); }
+
+void emit_attention_grad(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionGradBuffers& buffers) {
+  builder.begin_role("main", kAttentionWarps);
+  const int64_t heads = sizes.batch * sizes.heads;
+  const int64_t key_tasks = attention_tasks(sizes);
+  const int64_t blocks = key_tasks / heads;
+  const Index batch = builder.name("batch", builder.task() % heads / sizes.heads);
+  const Index head = builder.name("head", builder.task() % sizes.heads);
+  const Index block = builder.task() / heads % blocks;
+  AttentionGrad gradient(builder, sizes, buffers, batch, head);
+  // The longest tasks start first: early keys, then late queries.
+  const auto keys = [&] {
+    gradient.keys(builder.name("key_block", block));
+    return std::vector<Value>{};
+  };
+  const auto queries = [&] {
+    gradient.queries(builder.name("query_block", blocks - 1 - block));
+    return std::vector<Value>{};
+  };
+  builder.branch(less(builder.task(), key_tasks), keys, queries);
+}
+
+}  // namespace stepc::cuda
