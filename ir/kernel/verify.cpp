@@ -3,6 +3,7 @@
 #include "ir/kernel/verify.h"
 
 #include <algorithm>
+#include <array>
 #include <unordered_set>
 
 #include "ir/kernel/index_facts.h"
@@ -241,6 +242,18 @@ class BodyVerifier {
     });
   }
 
+  // What one thread does, and what a role's threads do together.
+  Status check_place(const KOp& op) const {
+    constexpr std::array kOfOneThread = {Op::expect,    Op::tma_load,    Op::tma_store,
+                                         Op::bulk_load, Op::bulk_reduce, Op::bulk_commit};
+    constexpr std::array kOfAll = {Op::once,     Op::sync,        Op::sync_arrive, Op::sync_task, Op::stmatrix,
+                                   Op::mma_sync, Op::mma_sync_rs, Op::wgmma,       Op::wgmma_rs,  Op::wgmma_wait};
+    const auto is_in_list = [&](const auto& list) { return std::find(list.begin(), list.end(), op.op) != list.end(); };
+    if (once_depth_ == 0 && is_in_list(kOfOneThread)) return op_error(op, "outside `once`: one thread starts it");
+    if (once_depth_ > 0 && is_in_list(kOfAll)) return op_error(op, "inside `once`: it takes all threads of the role");
+    return {};
+  }
+
   Status check_uses(const KOp& op) const {
     for (size_t i = 0; i < op.frags.size(); ++i) {
       const Frag& frag = kernel_.frag(op.frags[i]);
@@ -300,10 +313,13 @@ class BodyVerifier {
   Status op(const KOp& op) {
     STEPC_TRY(check_uses(op));
     STEPC_TRY(check_form(kernel_, op));
+    STEPC_TRY(check_place(op));
+    if (op.op == Op::once) ++once_depth_;
     for (const Body& each : op.bodies) {
       const auto& like = op.op == Op::loop ? each.carried : op.results;
       STEPC_TRY(body(op, each, like));
     }
+    if (op.op == Op::once) --once_depth_;
     STEPC_TRY(check_types(kernel_, op));
     const bool defines_variable = op.op == Op::index || op.op == Op::load_index || op.op == Op::to_index;
     if (defines_variable) STEPC_TRY(define(op, op.variable));
@@ -318,6 +334,7 @@ class BodyVerifier {
   std::vector<char> frag_visible_, variable_visible_, frag_defined_;
   std::vector<char> flying_;  // accumulators of products under way
   std::vector<char> op_used_;
+  int once_depth_ = 0;
   std::vector<std::string_view> names_;  // in sight, in order of definition
   std::unordered_set<std::string_view> taken_;
   std::vector<FragId> visible_frags_;

@@ -134,8 +134,8 @@ Status check_stmatrix(const Kernel& kernel, const KOp& op) {
   STEPC_TRY(expect_type(kernel, op, op.frags[0], Dtype::bf16, 2));
   STEPC_TRY(check_product_tile(kernel, op, op.refs[0]));
   const Frag& frag = kernel.frag(op.frags[0]);
-  if (frag.shape[0] % 8 == 0 && frag.shape[1] % 8 == 0) return {};
-  return op_error(op, "%{} is {}, expected multiples of 8", frag.name, frag_type_text(frag));
+  if (frag.shape[0] % 8 == 0 && frag.shape[1] % 16 == 0) return {};
+  return op_error(op, "%{} is {}, expected a multiple of 16 columns", frag.name, frag_type_text(frag));
 }
 
 Status check_halves(const Kernel& kernel, const KOp& op) {

@@ -53,8 +53,15 @@ TEST_CASE("columns of a tile, and what needs a cluster") {
         "k.kir:9:1: columns: %c is f32[64, 16], expected columns of the f32[64, 64] of %zero from a multiple of 8 on, "
         "found 56");
   CHECK(hopper_error("arrive %full[0] {cluster=true}") == "k.kir:9:1: arrive: cluster in a kernel without clusters");
-  CHECK(hopper_error("tma_load %m[0, 0], %a[0, 0], %full[0] {multicast=true}") ==
-        "k.kir:9:1: tma_load: multicast in a kernel without clusters");
+  CHECK(hopper_error("once {\ntma_load %m[0, 0], %a[0, 0], %full[0] {multicast=true}\n}") ==
+        "k.kir:10:1: tma_load: multicast in a kernel without clusters");
+}
+
+TEST_CASE("copies are started by one thread, products by all") {
+  CHECK(hopper_error("tma_load %m[0, 0], %a[0, 0], %full[0]") ==
+        "k.kir:9:1: tma_load: outside `once`: one thread starts it");
+  CHECK(hopper_error("once {\nsync 1 {warps=4}\n}") ==
+        "k.kir:10:1: sync: inside `once`: it takes all threads of the role");
 }
 
 }  // namespace
