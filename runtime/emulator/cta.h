@@ -100,6 +100,8 @@ class Cta {
   // ---- events and faults
   // Something that a waiting warp may wait for has happened: a phase flipped, bytes landed.
   void event();
+  // Ordinary memory has changed; only says that the cluster is alive.
+  void note_store();
   // Records a fault and stops the cluster after the current instruction. The first one counts.
   void fault(Fault fault);
   bool stopped() const;
@@ -116,13 +118,14 @@ class Cta {
   bool stress_ = true;
   Random random_;
   std::vector<uint8_t> shared_;
-  std::vector<uint8_t>* parameters_ = nullptr;
+  const GlobalMemory::Allocation* last_allocation_ = nullptr;
   std::vector<std::unique_ptr<Warp>> warps_;
   std::unique_ptr<Units> units_;
 
   struct NamedBarrier {
-    uint32_t expected = 0;  // threads; 0: nobody has arrived
+    uint32_t expected = 0;  // threads, when somebody has arrived
     uint32_t arrived = 0;
+    bool everybody = false;  // no count given: all warps that have not exited
     std::vector<Warp*> waiting;
     Site first;
   };

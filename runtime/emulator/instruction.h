@@ -155,6 +155,8 @@ struct Instruction {
   Row members = kNoRow;
   int64_t offset = 0;         // of an address in `a`; a branch's target; an immediate of the handler's
   std::vector<int32_t> list;  // vector operands, or what else the handler wants
+  std::vector<Row> reads;     // every row that it reads or writes, for wgmma's rules
+  std::vector<Row> writes;
   std::unique_ptr<AsyncOperands> async;
 
   uint32_t line = 0;     // in the PTX text
@@ -203,10 +205,7 @@ enum class Special : uint8_t {
   lanemask_ge,
   lanemask_gt,
   dynamic_smem_size,
-  total_smem_size,
-  clock,
-  clock64,
-  globaltimer,
+  total_smem_size
 };
 
 struct Parameter {
@@ -245,7 +244,8 @@ struct Kernel {
   uint32_t required_threads[3] = {0, 0, 0};  // .reqntid
   uint32_t required_cluster = 0;             // .reqnctapercluster
   int max_registers = 0;                     // .maxnreg
-  bool global_atomics = false;               // CTAs must then run one after another to give the same bits twice
+  bool uses_wgmma = false;
+  bool global_atomics = false;  // CTAs must then run one after another to give the same bits twice
 };
 
 struct Module {

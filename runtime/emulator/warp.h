@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <vector>
 
 #include "runtime/emulator/fault.h"
@@ -45,6 +46,22 @@ struct LaneGroup {
   uint64_t event = 0;  // the cluster's event count when the wait failed
 };
 
+// A cp.async on its way.
+struct SimpleCopy {
+  uint32_t shared = 0;
+  uint64_t global = 0;
+  uint32_t bytes = 0;
+  uint32_t source_bytes = 0;  // the rest becomes zero
+  const Instruction* by = nullptr;
+  int16_t lane = 0;
+};
+struct PendingCopies {
+  std::vector<SimpleCopy> open;
+  std::deque<std::vector<SimpleCopy>> groups;  // committed
+};
+void land(Warp& warp, const SimpleCopy& copy);
+void land_copies(Warp& warp, Mask lanes);  // all that these lanes have on the way
+
 class Warp {
  public:
   Warp(Cta& cta, int index, int threads);
@@ -75,6 +92,13 @@ class Warp {
   void fence_registers() { ++fence_epoch_; }
   void mark_written(Row row) { written_at_[row] = fence_epoch_; }
 
+  // ---- cp.async
+  bool has_copies() const { return !copies_.empty(); }
+  PendingCopies& pending_copies(int lane) {
+    if (copies_.empty()) copies_.resize(kLanes);
+    return copies_[lane];
+  }
+
   // ---- what a handler can ask of the scheduler
   // The lanes now executing failed to get what they wait for: nothing to do before the next event.
   void wait_for_event() { wait_failed_ = true; }
@@ -101,7 +125,9 @@ class Warp {
   std::vector<uint32_t> written_at_;
   uint32_t fence_epoch_ = 1;
 
+  std::vector<PendingCopies> copies_;
   std::vector<LaneGroup> groups_;  // [0] runs
+  uint64_t cluster_phase_ = 0;     // of the cluster barrier, at this warp's arrival; 0: not arrived
   bool wait_failed_ = false;
   bool yield_ = false;
 };

@@ -1,0 +1,345 @@
+#include "runtime/emulator/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/support/check.h"
+#include "runtime/emulator/special.h"
+#include "runtime/emulator/units/units.h"
+
+namespace stepc::emulator {
+namespace {
+
+uint64_t mix(uint64_t a, uint64_t b) { return Random(a ^ (b * 0x9e3779b97f4a7c15ull)).next(); }
+
+}  // namespace
+
+std::vector<uint32_t> initial_registers(const Kernel& kernel) {
+  constexpr uint32_t kPoison = 0xffffdeadu;
+  std::vector<uint32_t> registers((static_cast<size_t>(kernel.rows) + 1) * kLanes, kPoison);
+  for (const Kernel::Constant& c : kernel.constants) {
+    uint32_t* row = registers.data() + static_cast<size_t>(c.row) * kLanes;
+    for (int l = 0; l < kLanes; ++l) {
+      if (c.wide)
+        std::memcpy(row + 2 * l, &c.value, 8);
+      else
+        row[l] = static_cast<uint32_t>(c.value);
+    }
+  }
+  return registers;
+}
+
+Cluster::Cluster(const Launch& launch, const std::vector<uint32_t>& registers, uint64_t number)
+    : launch_(launch), initial_(registers), random_(mix(launch.seed, number)) {
+  const Kernel& kernel = *launch.kernel;
+  const auto threads = static_cast<int>(launch.block.count());
+  const uint32_t align = kernel.dynamic_shared_align;
+  const uint32_t statics = (kernel.static_shared_bytes + align - 1) / align * align;
+  const size_t size = launch.cluster.count();
+  for (size_t rank = 0; rank < size; ++rank) {
+    auto cta = std::make_unique<Cta>();
+    cta->kernel_ = &kernel;
+    cta->cluster_ = this;
+    cta->rank_ = static_cast<int>(rank);
+    cta->threads_ = threads;
+    cta->stress_ = launch.stress;
+    cta->random_ = Random(random_.next());
+    cta->shared_.assign(statics + launch.dynamic_shared_bytes, 0xff);
+    ctas_.push_back(std::move(cta));
+  }
+  for (auto& cta : ctas_) {
+    const Place place = place_of(launch, number, static_cast<uint32_t>(cta->rank_));
+    cta->index_ = place.linear;
+    for (int w = 0; w * kLanes < threads; ++w) {
+      cta->warps_.push_back(std::make_unique<Warp>(*cta, w, threads));
+      fill_specials(*cta->warps_.back(), launch, place);
+      running_.push_back(cta->warps_.back().get());
+    }
+  }
+  for (auto& cta : ctas_) cta->units_ = make_async_units(*cta);
+}
+
+void Cluster::run() {
+  while (!stopped_ && !running_.empty()) {
+    if (Warp* w = pick()) {
+      turn(*w);
+      if (launch_.stress && random_.one_in(4)) advance_units();
+    } else if (!advance_units()) {
+      report_deadlock();
+    }
+  }
+  if (!stopped_) finish();
+}
+
+bool Cluster::advance_units() {
+  const size_t n = ctas_.size();
+  const uint32_t first = n > 1 ? random_.below(static_cast<uint32_t>(n)) : 0;
+  for (size_t k = 0; k < n; ++k)
+    if (ctas_[(first + k) % n]->units().advance()) return true;
+  return false;
+}
+
+bool Cluster::group_runnable(const LaneGroup& g) const {
+  return g.state == GroupState::ready || (g.state == GroupState::waiting_event && g.event != events_);
+}
+
+bool Cluster::runnable(const Warp& w) const {
+  return std::any_of(w.groups_.begin(), w.groups_.end(), [&](const LaneGroup& g) { return group_runnable(g); });
+}
+
+Warp* Cluster::pick() {
+  const auto n = static_cast<uint32_t>(running_.size());
+  const uint32_t first = launch_.stress ? random_.below(n) : next_++ % n;
+  for (uint32_t k = 0; k < n; ++k) {
+    Warp* w = running_[(first + k) % n];
+    if (runnable(*w)) return w;
+  }
+  return nullptr;
+}
+
+// The lowest place first: lanes that run ahead wait where the others come along. Now and then another group, since
+// nothing promises that order.
+bool Cluster::select_group(Warp& w) {
+  int best = -1;
+  const bool any = launch_.stress && random_.one_in(16);
+  for (size_t k = 0; k < w.groups_.size(); ++k) {
+    const LaneGroup& g = w.groups_[k];
+    if (!group_runnable(g)) continue;
+    if (best < 0 || (any ? random_.one_in(2) : g.pc < w.groups_[best].pc)) best = static_cast<int>(k);
+  }
+  if (best < 0) return false;
+  std::swap(w.groups_[0], w.groups_[best]);
+  w.groups_[0].state = GroupState::ready;
+  return true;
+}
+
+void Cluster::turn(Warp& w) {
+  if (!select_group(w)) return;
+  uint32_t budget = 1000;
+  if (launch_.stress) budget = 1 + random_.below(random_.one_in(8) ? 3 : 200);
+  while (budget-- > 0 && !stopped_ && step(w)) {
+  }
+}
+
+bool Cluster::step(Warp& w) {
+  const size_t groups = w.groups_.size();
+  LaneGroup& g = w.groups_[0];
+  const Instruction& i = launch_.kernel->code[g.pc];
+  if (i.converged && g.lanes != kAllLanes && !gathered(w, i)) {
+    g.state = GroupState::waiting_lanes;
+    return select_group(w);
+  }
+  Mask lanes = g.lanes;
+  if (i.guard != kNoPredicate) lanes &= i.guard_not ? ~w.predicates_[i.guard] : w.predicates_[i.guard];
+  if (++since_change_ > launch_.patience) {
+    report_deadlock();
+    return false;
+  }
+  if (lanes == 0) {
+    ++g.pc;
+  } else if (i.opcode == Opcode::ordinary) {
+    if (w.in_flight_count_ != 0) check_in_flight(w, i);
+    i.run(w, i, lanes);
+    if (!w.written_at_.empty())
+      for (const Row r : i.writes) w.written_at_[r] = w.fence_epoch_;
+    ++g.pc;
+  } else if (i.async) {
+    execute_units(w, i, lanes);
+  } else {
+    execute_control(w, i, lanes);
+  }
+  if (w.groups_.empty() || stopped_) return false;
+  if (groups > 1 || w.groups_.size() > 1) merge_groups(w);
+  const bool yields = w.yield_;
+  w.yield_ = false;
+  if (w.groups_[0].state != GroupState::ready || w.groups_.size() > 1) return select_group(w) && !yields;
+  return !yields;
+}
+
+// Whether all lanes that `i` needs stand here. Lanes that it names but that have exited never come.
+bool Cluster::gathered(Warp& w, const Instruction& i) {
+  const LaneGroup& g = w.groups_[0];
+  Mask members = w.live_;
+  if (i.members != kNoRow) {
+    members = w.u32(i.members)[std::countr_zero(g.lanes)];
+    if (members & ~w.live_) {
+      raise(FaultKind::divergence, w.site(i),
+            fmt::format("needs lanes {:#010x}, of which {:#010x} have exited", members, members & ~w.live_));
+      return true;
+    }
+  }
+  return (members & ~g.lanes) == 0;
+}
+
+void Cluster::check_in_flight(Warp& w, const Instruction& i) {
+  const auto complain = [&](Row r, const char* what) {
+    if (stopped_) return;
+    Fault f{FaultKind::accumulator, w.site(i), std::string(what) + " a register that belongs to a wgmma in flight",
+            w.site(*w.in_flight_[r].by), "issued by"};
+    ctas_[0]->fault(std::move(f));
+  };
+  for (const Row r : i.reads)
+    if (w.in_flight_[r].by && !w.in_flight_[r].reading) complain(r, "reads");
+  for (const Row r : i.writes)
+    if (w.in_flight_[r].by) complain(r, "writes");
+}
+
+void Cluster::execute_units(Warp& w, const Instruction& i, Mask lanes) {
+  LaneGroup& g = w.groups_[0];
+  if (i.opcode == Opcode::cp_async_mbarrier_arrive) land_copies(w, lanes);
+  if (w.in_flight_count_ != 0) check_in_flight(w, i);
+  if (i.converged && lanes != w.live_) {
+    raise(FaultKind::divergence, w.site(i), fmt::format("only lanes {:#010x} execute it", lanes));
+    return;
+  }
+  const Outcome outcome = w.cta().units().execute(w, i, lanes);
+  if (outcome == Outcome::wait) {
+    g.state = GroupState::waiting_event;
+    g.event = events_;
+    return;
+  }
+  if (!w.written_at_.empty())
+    for (const Row r : i.writes) w.written_at_[r] = w.fence_epoch_;
+  ++g.pc;
+  if (w.wait_failed_) {
+    w.wait_failed_ = false;
+    g.state = GroupState::waiting_event;
+    g.event = events_;
+  } else if (i.opcode == Opcode::mbarrier_try_wait && launch_.stress && random_.one_in(8)) {
+    w.predicates_[i.async->done] &= ~lanes;  // the hardware may give up early
+    w.yield_ = true;
+  }
+}
+
+void Cluster::execute_control(Warp& w, const Instruction& i, Mask lanes) {
+  LaneGroup& g = w.groups_[0];
+  switch (i.opcode) {
+    case Opcode::branch: return branch(w, i, lanes);
+    case Opcode::ret: return exit_lanes(w, lanes);
+    case Opcode::trap: return raise(FaultKind::trap, w.site(i, std::countr_zero(lanes)), "the kernel trapped");
+    case Opcode::barrier_sync:
+    case Opcode::barrier_arrive: return barrier(w, i, lanes);
+    case Opcode::cluster_arrive: return cluster_arrive(w, i);
+    case Opcode::cluster_wait: return cluster_wait(w, i);
+    case Opcode::nanosleep:
+      w.yield_ = true;
+      ++g.pc;
+      return;
+    default: STEPC_UNREACHABLE("opcode {} is not the scheduler's", static_cast<int>(i.opcode));
+  }
+}
+
+void Cluster::branch(Warp& w, const Instruction& i, Mask lanes) {
+  if (i.a < 0) {
+    LaneGroup& g = w.groups_[0];
+    const auto target = static_cast<uint32_t>(i.list[0]);
+    if (lanes == g.lanes) {
+      g.pc = target;
+      return;
+    }
+    ++g.pc;
+    g.lanes &= ~lanes;
+    w.groups_.push_back({target, lanes, GroupState::ready, 0});
+    return;
+  }
+  // brx.idx: a group for each target.
+  const uint32_t* index = w.u32(i.a);
+  const Mask staying = w.groups_[0].lanes & ~lanes;
+  const uint32_t pc = w.groups_[0].pc;
+  w.groups_.erase(w.groups_.begin());
+  if (staying) w.groups_.insert(w.groups_.begin(), {pc + 1, staying, GroupState::ready, 0});
+  while (lanes) {
+    const uint32_t chosen = index[std::countr_zero(lanes)];
+    Mask same = 0;
+    for (int l = 0; l < kLanes; ++l)
+      if (lanes >> l & 1 && index[l] == chosen) same |= Mask{1} << l;
+    lanes &= ~same;
+    if (chosen >= i.list.size())
+      return raise(FaultKind::bad_operand, w.site(i, std::countr_zero(same)),
+                   fmt::format("index {} in a table of {} labels", chosen, i.list.size()));
+    w.groups_.push_back({static_cast<uint32_t>(i.list[chosen]), same, GroupState::ready, 0});
+  }
+}
+
+void Cluster::merge_groups(Warp& w) {
+  for (size_t a = 0; a < w.groups_.size(); ++a)
+    for (size_t b = w.groups_.size() - 1; b > a; --b) {
+      if (w.groups_[a].pc != w.groups_[b].pc) continue;
+      w.groups_[a].lanes |= w.groups_[b].lanes;
+      w.groups_[a].state = GroupState::ready;
+      w.groups_.erase(w.groups_.begin() + static_cast<std::ptrdiff_t>(b));
+    }
+}
+
+void Cluster::exit_lanes(Warp& w, Mask lanes) {
+  w.cta().units().on_exit(w, lanes);
+  land_copies(w, lanes);
+  w.live_ &= ~lanes;
+  LaneGroup& g = w.groups_[0];
+  g.lanes &= ~lanes;
+  ++g.pc;
+  if (g.lanes == 0) w.groups_.erase(w.groups_.begin());
+  for (LaneGroup& other : w.groups_)
+    if (other.state == GroupState::waiting_lanes) other.state = GroupState::ready;  // may wait for fewer now
+  since_change_ = 0;
+  if (w.live_ == 0) after_exit(w);
+}
+
+void Cluster::raise(FaultKind kind, const Site& at, std::string text) {
+  ctas_[0]->fault({kind, at, std::move(text), {}, {}});
+}
+
+// ---- the end
+
+std::string Cluster::warp_position(Warp& w) {
+  std::string text;
+  for (const LaneGroup& g : w.groups_) {
+    // A failed wait has been passed already: it is one instruction back.
+    const bool waits = g.state == GroupState::waiting_event && g.pc > 0;
+    const Instruction* i = &launch_.kernel->code[g.pc];
+    if (waits && launch_.kernel->code[g.pc - 1].async) i = &launch_.kernel->code[g.pc - 1];
+    const int lane = std::countr_zero(g.lanes);
+    if (g.state == GroupState::waiting_barrier) i = &launch_.kernel->code[g.pc - 1];
+    std::string why = w.cta().units().explain_wait(w, *i, lane);
+    if (g.state == GroupState::waiting_lanes)
+      why = fmt::format("lanes {:#010x} wait here for {:#010x}", g.lanes, w.live_ & ~g.lanes);
+    if (g.state == GroupState::waiting_barrier && i->opcode == Opcode::cluster_wait) why = "the cluster's barrier";
+    if (g.state == GroupState::waiting_barrier && i->opcode == Opcode::barrier_sync) {
+      const uint32_t id = w.u32(i->a)[lane];
+      const Cta::NamedBarrier& b = w.cta().barriers_[id % 16];
+      why = fmt::format("barrier {}: {} of {} threads have arrived", id, b.arrived, b.expected);
+    }
+    const Site site = w.site(*i, g.lanes == w.live_ ? -1 : lane);
+    text += fmt::format("\n  {}{}", describe(site), why.empty() ? "" : "\n    " + why);
+  }
+  return text;
+}
+
+void Cluster::report_deadlock() {
+  if (stopped_) return;
+  for (auto& cta : ctas_)
+    if (cta->units().report_stuck() || stopped_) return;
+  const bool hangs = since_change_ > launch_.patience;
+  std::string text = hangs ? fmt::format("{} instructions and nothing but registers has changed", launch_.patience)
+                           : std::string("no warp can go on and nothing is under way");
+  text += ". The warps:";
+  for (Warp* w : running_) text += warp_position(*w);
+  Warp& first = *running_.front();
+  const LaneGroup& g = first.groups_[0];
+  raise(FaultKind::deadlock, first.site(launch_.kernel->code[g.pc > 0 ? g.pc - 1 : 0]), std::move(text));
+}
+
+void Cluster::finish() {
+  for (auto& cta : ctas_) {
+    for (int id = 0; id < 16 && !stopped_; ++id) {
+      const Cta::NamedBarrier& b = cta->barriers_[id];
+      if (b.arrived == 0) continue;
+      raise(FaultKind::named_barrier, b.first,
+            fmt::format("the kernel ends with {} of {} threads at barrier {}", b.arrived, b.expected, id));
+    }
+    if (!stopped_) cta->units().finish();
+  }
+}
+
+}  // namespace stepc::emulator
