@@ -1,5 +1,6 @@
 #include "ir/kernel/kernel.h"
 
+#include <algorithm>
 #include <array>
 
 #include "ir/support/check.h"
@@ -123,15 +124,17 @@ bool flag_attr(const KOp& op, std::string_view name) {
 
 SharedLayout shared_layout(const Kernel& kernel) {
   SharedLayout layout;
-  for (const Buffer& buffer : kernel.buffers) {
-    if (buffer.space != Space::shared && buffer.space != Space::barrier) {
-      layout.offset_bytes.push_back(-1);
-      continue;
-    }
-    const int64_t alignment = buffer_alignment(buffer);
-    const int64_t offset = (layout.total_bytes + alignment - 1) / alignment * alignment;
-    layout.offset_bytes.push_back(offset);
-    layout.total_bytes = offset + buffer_bytes(buffer);
+  layout.offset_bytes.assign(kernel.buffers.size(), -1);
+  std::vector<size_t> order;
+  for (size_t i = 0; i < kernel.buffers.size(); ++i)
+    if (kernel.buffers[i].space == Space::shared || kernel.buffers[i].space == Space::barrier) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return buffer_alignment(kernel.buffers[a]) > buffer_alignment(kernel.buffers[b]);
+  });
+  for (size_t i : order) {
+    const int64_t alignment = buffer_alignment(kernel.buffers[i]);
+    layout.offset_bytes[i] = (layout.total_bytes + alignment - 1) / alignment * alignment;
+    layout.total_bytes = layout.offset_bytes[i] + buffer_bytes(kernel.buffers[i]);
   }
   return layout;
 }
