@@ -8,5 +8,7 @@
 namespace stepc::sm90 {
 
 Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, const Group& group);
+Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program, const Group& group);
+Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& program, const Group& group);
 
 }  // namespace stepc::sm90

@@ -1,0 +1,135 @@
+// From a kernel group to Hopper's attention kernels.
+#include "compiler/schedule/sm90/attention.h"
+
+#include <algorithm>
+
+#include "compiler/schedule/sm90/templates.h"
+#include "ir/graph/fused.h"
+#include "ir/support/check.h"
+
+namespace stepc::sm90 {
+namespace {
+
+using kernel::BufferId;
+using kernel::KernelBuilder;
+
+constexpr int64_t kTasks = 132;                      // one a multiprocessor
+constexpr int64_t kCachedBytes = int64_t{16} << 20;  // of rows that tasks running at one time share
+
+// All groups are of one size, a divisor of the number of heads.
+int64_t pick_group(const AttentionSizes& sizes) {
+  const int64_t heads = sizes.batch * sizes.heads, head_bytes = 2 * sizes.tokens * sizes.dim * 2;
+  int64_t group = std::clamp<int64_t>(kCachedBytes / head_bytes, 1, heads);
+  while (heads % group != 0) --group;
+  return group;
+}
+
+AttentionConfig pick(const AttentionSizes& sizes, int64_t stages) {
+  const int64_t tiles = sizes.batch * sizes.heads * ((sizes.tokens + kAttentionTile - 1) / kAttentionTile);
+  AttentionConfig config;
+  config.tasks = std::min(kTasks, tiles);
+  config.group_heads = pick_group(sizes);
+  config.stages = stages;
+  return config;
+}
+
+bool fits(const AttentionSizes& sizes) {
+  const bool known_dim = sizes.dim == kAttentionBlock || sizes.dim == 2 * kAttentionBlock;
+  return sizes.causal && known_dim && sizes.batch > 0 && sizes.tokens > 0 && sizes.heads > 0;
+}
+
+// A kernel with the group's buffers declared, those of the attention op under the shapes that it sees.
+struct Draft {
+  KernelBuilder builder;
+  std::map<ValueId, BufferId> buffers;
+
+  Draft(std::string name, const Program& program, const AttentionGroup& group, const ScheduledKernel& scheduled)
+      : builder(std::move(name), kernel::Target::sm90) {
+    std::map<ValueId, Shape> shapes;
+    const Node& node = program.producer(group.results[0]);
+    for (size_t i = 0; i < node.operands.size(); ++i) shapes[group.operands[i]] = program.type(node.operands[i]).shape;
+    for (ValueId result : group.results) shapes[result] = program.type(result).shape;
+    const auto declare = [&](std::string buffer, ValueId value) {
+      buffers[value] = builder.global(std::move(buffer), program.type(value).dtype, shapes.at(value));
+    };
+    for (size_t i = 0; i < scheduled.operands.size(); ++i) declare(fmt::format("x{}", i), scheduled.operands[i]);
+    for (size_t i = 0; i < scheduled.results.size(); ++i) declare(fmt::format("y{}", i), scheduled.results[i]);
+  }
+};
+
+ScheduledKernel start(const Program& program, const Group& group) {
+  ScheduledKernel scheduled;
+  scheduled.operands = group_operands(program, group);
+  scheduled.results = group_results(program, group);
+  return scheduled;
+}
+
+// The results are the attention op's own, with nothing done to them.
+bool is_plain(const ScheduledKernel& scheduled, const AttentionGroup& group) {
+  return std::all_of(scheduled.results.begin(), scheduled.results.end(), [&](ValueId value) {
+    return std::find(group.results.begin(), group.results.end(), value) != group.results.end();
+  });
+}
+
+}  // namespace
+
+std::string describe(const AttentionConfig& config) {
+  return fmt::format("tiles of {} rows, {} stages, groups of {} heads, {} tasks, registers {}/{}", kAttentionTile,
+                     config.stages, config.group_heads, config.tasks, config.producer_registers,
+                     config.consumer_registers);
+}
+
+AttentionConfig pick_attention_forward(const AttentionSizes& sizes) { return pick(sizes, 2); }
+AttentionConfig pick_attention_queries(const AttentionSizes& sizes) { return pick(sizes, 3); }
+AttentionConfig pick_attention_keys(const AttentionSizes& sizes) { return pick(sizes, 3); }
+
+Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program, const Group& group) {
+  const AttentionGroup attention = analyse_attention(program, group);
+  ScheduledKernel scheduled = start(program, group);
+  const ValueId out = attention.results[0], lse = attention.results[1];
+  const auto wanted = [&](ValueId value) {
+    return std::find(scheduled.results.begin(), scheduled.results.end(), value) != scheduled.results.end();
+  };
+  if (!fits(attention.sizes) || !is_plain(scheduled, attention) || !wanted(out))
+    return std::optional<ScheduledKernel>();
+  const AttentionConfig config = pick_attention_forward(attention.sizes);
+  Draft draft("attention", program, attention, scheduled);
+  const BufferId qkv = draft.buffers.at(attention.operands[0]);
+  AttentionForward tensors{{qkv, 0}, {qkv, 1}, {qkv, 2}, {draft.buffers.at(out), {}}, {}};
+  if (wanted(lse)) tensors.lse = draft.buffers.at(lse);
+  emit_attention_forward(draft.builder, attention.sizes, config, tensors);
+  scheduled.kernel = draft.builder.finish();
+  scheduled.grid = config.tasks;
+  scheduled.config = describe(config);
+  STEPC_ASSIGN(scheduled.problem, group_problem(program, group));
+  return std::optional(std::move(scheduled));
+}
+
+Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& program, const Group& group) {
+  const AttentionGroup attention = analyse_attention(program, group);
+  ScheduledKernel scheduled = start(program, group);
+  if (!fits(attention.sizes) || !is_plain(scheduled, attention)) return std::optional<ScheduledKernel>();
+  const Shape stats = attention_stats_shape(attention.sizes);
+  const auto tensors_of = [&](Draft& draft) {
+    const auto operand = [&](size_t i) { return draft.buffers.at(attention.operands[i]); };
+    const BufferId qkv = operand(0), dqkv = draft.buffers.at(attention.results[0]);
+    return AttentionGradient{
+        {qkv, 0},  {qkv, 1},  {qkv, 2},  {operand(1), {}}, {operand(3), {}},
+        {dqkv, 0}, {dqkv, 1}, {dqkv, 2}, operand(2),       draft.builder.global("workspace", Dtype::f32, stats)};
+  };
+  Draft first("attention_grad_queries", program, attention, scheduled);
+  const AttentionConfig queries = pick_attention_queries(attention.sizes);
+  emit_attention_queries(first.builder, attention.sizes, queries, tensors_of(first));
+  Draft second("attention_grad_keys", program, attention, scheduled);
+  const AttentionConfig keys = pick_attention_keys(attention.sizes);
+  emit_attention_keys(second.builder, attention.sizes, keys, tensors_of(second));
+  scheduled.kernel = first.builder.finish();
+  scheduled.grid = queries.tasks;
+  scheduled.later.push_back({second.builder.finish(), {}, keys.tasks});
+  scheduled.workspace_bytes = numel(stats) * dtype_bytes(Dtype::f32);
+  scheduled.config = fmt::format("dQ: {}; dK, dV: {}", describe(queries), describe(keys));
+  STEPC_ASSIGN(scheduled.problem, group_problem(program, group));
+  return std::optional(std::move(scheduled));
+}
+
+}  // namespace stepc::sm90

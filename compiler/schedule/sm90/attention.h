@@ -1,0 +1,143 @@
+// Hopper's attention kernels: causal, head dimension 64 or 128, any number of tokens, q, k and v read where they are.
+// All are persistent and warp-specialised: one producer thread brings tiles by TMA through rings of stages, two groups
+// of four warps compute on 64 rows each. Rows past the last token arrive as zeros and leave clipped, so no tile is
+// special; hidden scores occur in diagonal blocks only, which come first and are peeled.
+//
+// The gradient makes no two tasks add to one place: one kernel sums dQ by query tile, another dK and dV by key tile,
+// and both compute scores anew (seven products where a float reduction would need five). The first also leaves
+// [-lse in base 2, rowsum(dO * O)] of every query for the second.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/schedule/region/attention_group.h"
+#include "compiler/schedule/schedule.h"
+#include "ir/kernel/builder.h"
+
+namespace stepc::sm90 {
+
+constexpr int64_t kAttentionBlock = 64;  // rows of a product, and of every tensor map's box
+constexpr int64_t kAttentionTile = 128;  // rows of a task: two groups of warps
+constexpr int64_t kAttentionWarps = 4;   // of each group, and of the producer
+
+// Heads of one tensor: [batch, token, head, d], or one part of a packed [batch, token, part, head, d].
+struct HeadTensor {
+  kernel::BufferId buffer = kernel::BufferId::none;
+  std::optional<int64_t> part;
+};
+
+struct AttentionConfig {
+  int64_t tasks = 132;
+  int64_t group_heads = 1;  // that run next to one another, so that the second-level cache holds their rows
+  int64_t stages = 2;       // of each ring
+  int64_t producer_registers = 40;
+  int64_t consumer_registers = 232;
+};
+std::string describe(const AttentionConfig& config);
+
+struct AttentionForward {
+  HeadTensor q, k, v, out;
+  std::optional<kernel::BufferId> lse;  // f32 [batch, head, token]
+};
+struct AttentionGradient {
+  HeadTensor q, k, v, out, dout, dq, dk, dv;
+  kernel::BufferId lse = kernel::BufferId::none;
+  kernel::BufferId stats = kernel::BufferId::none;  // f32 attention_stats_shape
+};
+Shape attention_stats_shape(const AttentionSizes& sizes);
+
+AttentionConfig pick_attention_forward(const AttentionSizes& sizes);
+AttentionConfig pick_attention_queries(const AttentionSizes& sizes);
+AttentionConfig pick_attention_keys(const AttentionSizes& sizes);
+
+// Each sets the grid and makes all roles; the kernel has its globals already.
+void emit_attention_forward(kernel::KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
+                            const AttentionForward& tensors);
+void emit_attention_queries(kernel::KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
+                            const AttentionGradient& tensors);
+void emit_attention_keys(kernel::KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
+                         const AttentionGradient& tensors);
+
+// ---- what the kernels share
+// ------------------------------------------------------------------------------------------
+
+// One tile of a task: of one head, the rank-th longest.
+struct AttentionTile {
+  kernel::Index wave;  // how many tiles the task had before
+  kernel::Index batch, head;
+  kernel::Index batch_head;
+  kernel::Index rank;
+};
+
+// Stages of [panel, row, 64] that the producer fills and the consumers empty. Turn t uses stage t % stages.
+struct Ring {
+  kernel::BufferId tile, full, empty;
+  int64_t rows = 0;
+  int64_t stages = 0;
+  int64_t more_bytes = 0;  // that arrive beside the tile
+};
+
+class AttentionParts {
+ public:
+  AttentionParts(kernel::KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config);
+
+  int64_t panels() const { return sizes_.dim / kAttentionBlock; }
+  int64_t row_tiles() const { return (sizes_.tokens + kAttentionTile - 1) / kAttentionTile; }
+  double scale_base2() const;  // scores to exponents of 2
+
+  Ring ring(const std::string& name, int64_t rows, int64_t stages, int64_t more_bytes = 0);
+  kernel::Ref full(const Ring& ring, kernel::Index turn);
+  kernel::Ref empty(const Ring& ring, kernel::Index turn);
+  // Of the tile of a turn, from row `row` on.
+  kernel::Ref at(const Ring& ring, kernel::Index turn, kernel::Index row = 0);
+
+  void producer(const std::function<void()>& body);
+  void consumer(const std::function<void()>& body);
+  // Both roles walk the same tiles. `body` gets the ring turns before the tile and returns how many it takes, at
+  // most `most_turns`.
+  void for_tiles(int64_t most_turns, const std::function<kernel::Index(const AttentionTile&, kernel::Index)>& body);
+
+  // ---- producer
+  // Waits for the turn's stage and expects what `load` will bring to it.
+  void begin_fill(const Ring& ring, kernel::Index turn);
+  void load(const Ring& ring, kernel::Index turn, const HeadTensor& source, const AttentionTile& tile,
+            kernel::Index token);
+  void fill(const Ring& ring, kernel::Index turn, const HeadTensor& source, const AttentionTile& tile,
+            kernel::Index token);
+
+  // ---- consumer
+  void wait_full(const Ring& ring, kernel::Index turn);
+  void release(const Ring& ring, kernel::Index turn);
+  void skip(const Ring& ring, kernel::Index turn);  // a turn that this group does not need
+  // -infinity where a query of the diagonal block comes before a key; `transposed`: rows are keys.
+  kernel::Value hide_future(kernel::Value scores, kernel::Value hidden_score, bool transposed,
+                            kernel::Index rows_ahead);
+  // Rounds to bf16 and stores the group's 64 rows from `token` on.
+  void store(kernel::Value tile, const HeadTensor& target, const AttentionTile& where, kernel::Index token);
+  void finish_stores();
+
+  kernel::Value constant(double value, kernel::Value like);
+  kernel::Value scaled(kernel::Value tile, double factor);
+  kernel::Value zeros(int64_t columns);
+  // A number for each of 64 tokens from `token` on, of [batch, head, token]; 0 past the last token.
+  kernel::Value load_rows(kernel::BufferId buffer, const AttentionTile& tile, kernel::Index token);
+  void store_rows(kernel::Value rows, kernel::BufferId buffer, const AttentionTile& tile, kernel::Index token);
+
+ private:
+  kernel::BufferId map_of(const HeadTensor& tensor);
+  std::vector<kernel::Index> place(const HeadTensor& tensor, const AttentionTile& tile, kernel::Index token,
+                                   int64_t panel) const;
+  AttentionTile tile_at(kernel::Index wave);
+
+  kernel::KernelBuilder& b_;
+  const AttentionSizes& sizes_;
+  const AttentionConfig& config_;
+  std::map<kernel::BufferId, kernel::BufferId> maps_;
+  kernel::BufferId out_ = kernel::BufferId::none;  // tiles on their way to memory, one a group
+};
+
+}  // namespace stepc::sm90

@@ -1,0 +1,181 @@
+// The first half of attention's gradient: dQ. A tile is 128 queries of one head, a block 64 keys; each group of warps
+// sums dQ of its 64 rows in registers, dQ += dS K with dS = P * (dO V^T - delta). Scores and dP of the next block are
+// under way while dS of this one is multiplied. Also leaves what the second half needs of each query.
+#include <cmath>
+#include <limits>
+
+#include "compiler/schedule/sm90/attention.h"
+#include "ir/kernel/builder_hopper.h"
+
+namespace stepc::sm90 {
+namespace {
+
+using kernel::Index;
+using kernel::KernelBuilder;
+using kernel::Op;
+using kernel::Value;
+using kernel::hopper::Major;
+using kernel::hopper::wgmma_wait;
+
+class Queries {
+ public:
+  Queries(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
+          const AttentionGradient& tensors)
+      : b_(builder), sizes_(sizes), tensors_(tensors), parts_(builder, sizes, config) {
+    q_ = parts_.ring("q", kAttentionTile, 1);
+    dout_ = parts_.ring("dout", kAttentionTile, 1);
+    out_ = parts_.ring("out", kAttentionTile, 1);
+    k_ = parts_.ring("k", kAttentionBlock, config.stages);
+    v_ = parts_.ring("v", kAttentionBlock, config.stages);
+  }
+
+  void emit() {
+    const int64_t most = 2 * parts_.row_tiles();
+    parts_.producer(
+        [&] { parts_.for_tiles(most, [&](const AttentionTile& tile, Index done) { return load(tile, done); }); });
+    parts_.consumer([&] {
+      parts_.for_tiles(most, [&](const AttentionTile& tile, Index done) { return compute(tile, done); });
+      parts_.finish_stores();
+    });
+  }
+
+ private:
+  // Of one row of 64: -lse in base 2, and rowsum(dO * O).
+  struct Stats {
+    Value lse;
+    Value delta;
+  };
+
+  Index query_tile(const AttentionTile& tile) { return b_.name("query_tile", parts_.row_tiles() - 1 - tile.rank); }
+
+  // Blocks from the second group's diagonal on, down to the first keys.
+  Index load(const AttentionTile& tile, Index done) {
+    const Index row_tile = query_tile(tile);
+    parts_.fill(out_, tile.wave, tensors_.out, tile, row_tile * kAttentionTile);
+    parts_.fill(dout_, tile.wave, tensors_.dout, tile, row_tile * kAttentionTile);
+    parts_.fill(q_, tile.wave, tensors_.q, tile, row_tile * kAttentionTile);
+    const Index blocks = row_tile * 2 + 2;
+    b_.loop("i", 0, blocks, 1, [&](Index i) {
+      const Index turn = b_.name("turn", done + i);
+      parts_.fill(k_, turn, tensors_.k, tile, (blocks - 1 - i) * kAttentionBlock);
+      parts_.fill(v_, turn, tensors_.v, tile, (blocks - 1 - i) * kAttentionBlock);
+    });
+    return blocks;
+  }
+
+  Index compute(const AttentionTile& tile, Index done) {
+    const Index row_tile = query_tile(tile);
+    const Index token = b_.name("token", row_tile * kAttentionTile + b_.copy() * kAttentionBlock);
+    // The first block lies after all queries of the first group.
+    b_.when(equal(b_.copy(), 0), [&] {
+      parts_.skip(k_, done);
+      parts_.skip(v_, done);
+    });
+    const Index first = b_.name("first", done + 1 - b_.copy());
+    const Index rest = b_.name("rest", row_tile * 2 + b_.copy());  // blocks after the diagonal one
+    const Stats stats = row_stats(tile, row_tile, token);
+    parts_.wait_full(q_, tile.wave);
+    const Value ds = first_block(tile, first, stats);
+    const auto end = b_.loop("i", 0, rest, 1, {parts_.zeros(sizes_.dim), ds}, [&](Index i, const auto& carried) {
+      return block(tile, b_.name("turn", first + i), stats, carried);
+    });
+    parts_.release(q_, tile.wave);
+    parts_.release(dout_, tile.wave);
+    const Value flying = add_keys(end[0], end[1], first + rest);
+    const Value dq = wgmma_wait(b_, {flying}, 0)[0];
+    parts_.release(k_, first + rest);
+    parts_.store(parts_.scaled(dq, sizes_.scale), tensors_.dq, tile, token);
+    return row_tile * 2 + 2;
+  }
+
+  Stats row_stats(const AttentionTile& tile, Index row_tile, Index token) {
+    parts_.wait_full(out_, tile.wave);
+    parts_.wait_full(dout_, tile.wave);
+    const Shape panel_shape{kAttentionBlock, kAttentionBlock};
+    Value products = b_.constant(0, Dtype::f32, panel_shape);
+    for (int64_t panel = 0; panel < parts_.panels(); ++panel) {
+      const std::vector<Index> at{0, panel, b_.copy() * kAttentionBlock, 0};
+      const Value out = b_.cast(b_.load(out_.tile, at, panel_shape), Dtype::f32);
+      const Value dout = b_.cast(b_.load(dout_.tile, at, panel_shape), Dtype::f32);
+      products = b_.pointwise(Op::fma, {out, dout, products});
+    }
+    parts_.release(out_, tile.wave);
+    const Value delta = b_.named("delta", b_.reduce(Op::reduce_sum, products));
+    const Value lse = parts_.load_rows(tensors_.lse, tile, token);
+    const Value negated = b_.named("minus_lse", parts_.scaled(lse, -std::log2(std::exp(1.0))));
+    const Index block = row_tile * 2 + b_.copy();
+    b_.store(negated, tensors_.stats, {tile.batch_head, block, 0, 0});
+    b_.store(delta, tensors_.stats, {tile.batch_head, block, 1, 0});
+    return {negated, delta};
+  }
+
+  Value scores(const AttentionTile& tile, Index turn) {
+    parts_.wait_full(k_, turn);
+    return kernel::hopper::wgmma(b_, parts_.zeros(kAttentionBlock),
+                                 parts_.at(q_, tile.wave, b_.copy() * kAttentionBlock), Major::k, parts_.at(k_, turn),
+                                 Major::k, sizes_.dim);
+  }
+
+  Value probability_gradients(const AttentionTile& tile, Index turn) {
+    parts_.wait_full(v_, turn);
+    return kernel::hopper::wgmma(b_, parts_.zeros(kAttentionBlock),
+                                 parts_.at(dout_, tile.wave, b_.copy() * kAttentionBlock), Major::k,
+                                 parts_.at(v_, turn), Major::k, sizes_.dim);
+  }
+
+  Value add_keys(Value dq, Value ds, Index turn) {
+    return kernel::hopper::wgmma_rs(b_, dq, ds, parts_.at(k_, turn), Major::mn, kAttentionBlock);
+  }
+
+  Value probabilities(Value s, const Stats& stats) {
+    const Value lse = b_.splat_column(stats.lse, b_.shape(s));
+    return b_.pointwise(Op::exp2, {b_.pointwise(Op::fma, {s, parts_.constant(parts_.scale_base2(), s), lse})});
+  }
+
+  Value score_gradients(Value p, Value dp, const Stats& stats) {
+    const Value centred = b_.pointwise(Op::sub, {dp, b_.splat_column(stats.delta, b_.shape(dp))});
+    return b_.pointwise(Op::mul, {p, centred});
+  }
+
+  Value first_block(const AttentionTile& tile, Index turn, const Stats& stats) {
+    const Value s_flying = scores(tile, turn);
+    const Value dp_flying = probability_gradients(tile, turn);
+    const Value s = wgmma_wait(b_, {s_flying}, 1)[0];
+    const Value visible = parts_.hide_future(s, parts_.constant(-std::numeric_limits<double>::infinity(), s), false, 0);
+    const Value p = probabilities(visible, stats);
+    const Value dp = wgmma_wait(b_, {dp_flying}, 0)[0];
+    parts_.release(v_, turn);
+    return b_.cast(score_gradients(p, dp, stats), Dtype::bf16);
+  }
+
+  // dS of turn + 1, and the product of the dS of `turn` with K.
+  std::vector<Value> block(const AttentionTile& tile, Index turn, const Stats& stats,
+                           const std::vector<Value>& carried) {
+    const Value s_flying = scores(tile, turn + 1);
+    const Value dp_flying = probability_gradients(tile, turn + 1);
+    const Value dq_flying = add_keys(carried[0], carried[1], turn);
+    const Value s = wgmma_wait(b_, {s_flying}, 2)[0];
+    const Value p = probabilities(s, stats);
+    const Value dp = wgmma_wait(b_, {dp_flying}, 1)[0];
+    parts_.release(v_, turn + 1);
+    const Value ds = score_gradients(p, dp, stats);
+    const Value dq = wgmma_wait(b_, {dq_flying}, 0)[0];
+    parts_.release(k_, turn);
+    return {dq, b_.cast(ds, Dtype::bf16)};
+  }
+
+  KernelBuilder& b_;
+  const AttentionSizes& sizes_;
+  const AttentionGradient& tensors_;
+  AttentionParts parts_;
+  Ring q_, dout_, out_, k_, v_;
+};
+
+}  // namespace
+
+void emit_attention_queries(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
+                            const AttentionGradient& tensors) {
+  Queries(builder, sizes, config, tensors).emit();
+}
+
+}  // namespace stepc::sm90
