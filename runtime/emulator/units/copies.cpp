@@ -173,6 +173,9 @@ bool Copies::advance(Random& random) {
 
 void Copies::land(const Row& row) {
   Cta& cta = row.target->cta();
+  if (has_exited(cta))
+    return fault(FaultKind::incomplete, row.by,
+                 fmt::format("a copy is still landing in shared memory of CTA {}, which has exited", cta.index()));
   const uint32_t inside = row.source.end - row.source.begin;
   const uint8_t* source = nullptr;
   if (inside != 0) {
@@ -222,8 +225,6 @@ void Copies::store_bytes(Warp& warp, const Instruction& i, int lane) {
   store.add = i.opcode == Opcode::bulk_reduce;
   store.element = i.async->element;
   if (store.shared == 0 || !check_bytes(store.by, store.shared, store.global, store.bytes)) return;
-  if (store.add && store.element != Type::f32 && store.element != Type::bf16)
-    return fault(FaultKind::bad_operand, store.by, "adds elements that are neither f32 nor bf16: not modelled");
   begin_store(std::move(store));
 }
 
@@ -273,6 +274,8 @@ void Copies::write_row(const Store& store, uint64_t address, const uint8_t* data
     std::memcpy(target, data, bytes);
   else if (store.element == Type::f32)
     add_words<float>(target, data, bytes, [](float a, float b) { return a + b; });
+  else if (store.element == Type::u32 || store.element == Type::s32)
+    add_words<uint32_t>(target, data, bytes, [](uint32_t a, uint32_t b) { return a + b; });
   else
     add_words<uint16_t>(target, data, bytes,
                         [](uint16_t a, uint16_t b) { return bf16_of_f32(f32_of_bf16(a) + f32_of_bf16(b)); });

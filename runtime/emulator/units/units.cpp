@@ -16,6 +16,12 @@ void for_lanes(Mask lanes, Each&& each) {
 
 }  // namespace
 
+bool has_exited(Cta& cta) {
+  for (const auto& warp : cta.warps())
+    if (warp->live() != 0) return false;
+  return true;
+}
+
 std::unique_ptr<Units> make_async_units(Cta& cta) { return std::make_unique<AsyncUnits>(cta); }
 
 AsyncUnits::AsyncUnits(Cta& cta)
@@ -115,7 +121,12 @@ void AsyncUnits::wait_mbarrier(Warp& warp, const Instruction& i, Mask lanes) {
     result = done ? result | 1u << lane : result & ~(1u << lane);
     failed = failed || !done;
   });
-  if (failed) warp.wait_for_event();
+  if (!failed) return;
+  // What polls with test_wait may have other things to do meanwhile.
+  if (i.opcode == Opcode::mbarrier_try_wait)
+    warp.wait_for_event();
+  else
+    warp.yield();
 }
 
 void AsyncUnits::execute_copy(Warp& warp, const Instruction& i, int lane) {

@@ -12,6 +12,8 @@
 namespace stepc::emulator {
 
 std::unique_ptr<Units> make_async_units(Cta& cta);
+// Whether all threads of the CTA have exited; its shared memory must then be left alone.
+bool has_exited(Cta& cta);
 
 class AsyncUnits final : public Units {
  public:

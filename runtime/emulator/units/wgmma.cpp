@@ -16,15 +16,16 @@ void read_chunk(const uint8_t* bytes, float (&out)[8]) {
   for (int e = 0; e < 8; ++e) out[e] = bf16_value(raw[e]);
 }
 
-// d[r][n] += sum over k of a[r][k] * b[k][n], in ascending k. Products of two bf16 are exact in f32.
+// d[r][n] += sum over k of a[r][k] * b[k][n], in ascending k; products of two bf16 are exact in f32. Eight sums at a
+// time stay in vector registers.
 void multiply(const float (&a)[16][16], const float* b, int n, float* d) {
-  for (int r = 0; r < 16; ++r)
-    for (int k = 0; k < 16; ++k) {
-      const float scale = a[r][k];
-      const float* row = b + k * n;
-      float* sum = d + r * n;
-      for (int c = 0; c < n; c += 8)
-        for (int e = 0; e < 8; ++e) sum[c + e] += scale * row[c + e];
+  for (int column = 0; column < n; column += 8)
+    for (int r = 0; r < 16; ++r) {
+      float sums[8];
+      for (int e = 0; e < 8; ++e) sums[e] = d[r * n + column + e];
+      for (int k = 0; k < 16; ++k)
+        for (int e = 0; e < 8; ++e) sums[e] += a[r][k] * b[k * n + column + e];
+      for (int e = 0; e < 8; ++e) d[r * n + column + e] = sums[e];
     }
 }
 
