@@ -66,7 +66,9 @@ void Cluster::release_barrier(Cta& cta, int id) {
     w->groups_[0].state = GroupState::ready;
     cta.units().on_barrier_release(*w, id);
   }
+  const uint32_t expected = b.expected;
   b = {};
+  b.previous = expected;
 }
 
 void Cluster::cluster_arrive(Warp& w, const Instruction& i) {

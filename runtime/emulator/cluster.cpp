@@ -316,10 +316,25 @@ std::string Cluster::warp_position(Warp& w) {
   return text;
 }
 
+// A barrier left incomplete whose last use was for another number of threads.
+bool Cluster::report_mismatched_barrier(Cta& cta) {
+  for (int id = 0; id < 16; ++id) {
+    const Cta::NamedBarrier& b = cta.barriers_[id];
+    if (b.arrived == 0 || b.previous == 0 || b.previous == b.expected) continue;
+    raise(
+        FaultKind::named_barrier, b.first,
+        fmt::format("barrier {} for {} threads, of which {} have arrived when nothing can move any more; its last use "
+                    "was for {}",
+                    id, b.expected, b.arrived, b.previous));
+    return true;
+  }
+  return false;
+}
+
 void Cluster::report_deadlock() {
   if (stopped_) return;
   for (auto& cta : ctas_)
-    if (cta->units().report_stuck() || stopped_) return;
+    if (cta->units().report_stuck() || report_mismatched_barrier(*cta) || stopped_) return;
   const bool hangs = since_change_ > launch_.patience;
   std::string text = hangs ? fmt::format("{} instructions and nothing but registers has changed", launch_.patience)
                            : std::string("no warp can go on and nothing is under way");

@@ -56,6 +56,7 @@ class Cluster {
 
   // ---- the end
   void report_deadlock();
+  bool report_mismatched_barrier(Cta& cta);
   std::string warp_position(Warp& w);
   void finish();
   void raise(FaultKind kind, const Site& at, std::string text);

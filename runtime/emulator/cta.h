@@ -128,6 +128,7 @@ class Cta {
     bool everybody = false;  // no count given: all warps that have not exited
     std::vector<Warp*> waiting;
     Site first;
+    uint32_t previous = 0;  // threads of its last use; 0: none yet
   };
   NamedBarrier barriers_[16];
 };

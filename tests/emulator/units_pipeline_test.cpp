@@ -149,6 +149,11 @@ TEST_CASE("planted in PTX: a named barrier with two counts") {
   ptx.change("store_barrier", "bar.sync 1, 128;",
              "setp.eq.u32 %p11, %r3, 0;\n  selp.u32 %r51, 128, 160, %p11;\n  bar.sync 1, %r51;");
   check_fault(ptx, FaultKind::named_barrier, {"store_barrier"}, "barrier 1 for ");
+  // Here three warps may meet for themselves before the fourth comes.
+  PtxText fewer = product_kernel();
+  fewer.change("store_barrier", "bar.sync 1, 128;",
+               "setp.eq.u32 %p11, %r3, 0;\n  selp.u32 %r51, 128, 96, %p11;\n  bar.sync 1, %r51;");
+  check_fault(fewer, FaultKind::named_barrier, {"store_barrier"}, "barrier 1 for ");
 }
 
 TEST_CASE("planted in PTX: barriers handed on unfenced, unordered, or overwritten") {
