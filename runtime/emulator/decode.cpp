@@ -50,9 +50,9 @@ class Reader {
     const uint32_t line = peek().line;
     while (peek().kind != TokenKind::end && peek().line == line) next();
   }
-  tl::unexpected<Error> error(const std::string& message) const { return error_at(peek().line, message); }
-  tl::unexpected<Error> error_at(uint32_t line, const std::string& message) const {
-    return user_error_at({file_, static_cast<int>(line), 0}, "{}", message);
+  tl::unexpected<Error> error(const std::string& message) const { return error_at(peek(), message); }
+  tl::unexpected<Error> error_at(const Token& at, const std::string& message) const {
+    return user_error_at({file_, static_cast<int>(at.line), static_cast<int>(at.column)}, "{}", message);
   }
   std::string text_between(size_t from, size_t to) const {
     std::string text;
@@ -92,7 +92,7 @@ class Decoder : Reader {
     }
     if (item.is(".shared")) return shared_variable(shared_);
     if (item.is(".entry")) return kernel();
-    return error_at(item.line, fmt::format("unknown directive {}", item.text));
+    return error_at(item, fmt::format("unknown directive {}", item.text));
   }
 
   Status take_into(std::string& out) {
@@ -113,12 +113,12 @@ class Decoder : Reader {
   }
 
   Status file() {
-    const uint32_t line = peek().line;
+    const Token at = peek();
     STEPC_ASSIGN(const uint64_t number, take_number());
-    if (number > 0xffff) return error_at(line, fmt::format("file number {} is too large", number));
+    if (number > 0xffff) return error_at(at, fmt::format("file number {} is too large", number));
     if (module_->files.size() <= number) module_->files.resize(number + 1);
     module_->files[number] = std::string(peek().text);
-    skip_rest_of(line);
+    skip_rest_of(at.line);
     return {};
   }
 
@@ -272,7 +272,7 @@ class Decoder : Reader {
       else if (d.is(".reqnctapercluster"))
         kernel_->required_cluster = static_cast<uint32_t>(product);
       else if (!d.is(".minnctapersm") && !d.is(".maxclusterrank"))
-        return error_at(d.line, fmt::format("unknown directive {}", d.text));
+        return error_at(d, fmt::format("unknown directive {}", d.text));
     }
     return {};
   }
@@ -314,7 +314,7 @@ class Decoder : Reader {
       next();
       return expect(";");
     }
-    return error_at(first.line, fmt::format("unknown directive {}", first.text));
+    return error_at(first, fmt::format("unknown directive {}", first.text));
   }
 
   Status body_shared() {
@@ -337,7 +337,7 @@ class Decoder : Reader {
       return expect(";");
     }
     if (!names_->declare_label(name.text, static_cast<uint32_t>(kernel_->code.size())))
-      return error_at(name.line, fmt::format("label {} is defined twice", name.text));
+      return error_at(name, fmt::format("label {} is defined twice", name.text));
     return {};
   }
 
@@ -345,7 +345,7 @@ class Decoder : Reader {
     STEPC_ASSIGN(const std::string_view type_text, take_name());
     const Type type = type_named(type_text.substr(1));
     do {
-      const uint32_t line = peek().line;
+      const Token at = peek();
       STEPC_ASSIGN(const std::string_view name, take_name());
       std::optional<uint64_t> range;
       if (take("<")) {
@@ -353,7 +353,7 @@ class Decoder : Reader {
         STEPC_TRY(expect(">"));
       }
       if (!names_->declare_register(name, type, range))
-        return error_at(line, fmt::format("registers cannot be {}", type_text));
+        return error_at(at, fmt::format("registers cannot be {}", type_text));
     } while (take(","));
     return expect(";");
   }
@@ -380,6 +380,7 @@ class Decoder : Reader {
       if (!reg || !reg->predicate) return error(fmt::format("guard {} is not a predicate", name));
       i.guard = reg->index;
     }
+    const Token at = peek();
     STEPC_ASSIGN(const std::string_view name, take_name());
     std::vector<Operand> operands;
     while (!peek().is(";")) {
@@ -389,13 +390,12 @@ class Decoder : Reader {
     if (!take(";")) return error(fmt::format("found '{}', expected ';' after {}", peek().text, name));
 
     const DecodeInstruction decode = find_instruction(name);
-    if (!decode) return error_at(i.line, fmt::format("unknown instruction {}", name));
-    const uint32_t line = i.line;
+    if (!decode) return error_at(at, fmt::format("unknown instruction {}", name));
     Form form(name, std::move(operands), *names_, i);
     decode(form);
     form.finish();
-    if (form.failure()) return error_at(line, fmt::format("{}: {}", name, *form.failure()));
-    if (i.opcode == Opcode::branch) note_branch(form, i);
+    if (form.failure()) return error_at(at, fmt::format("{}: {}", name, *form.failure()));
+    if (i.opcode == Opcode::branch) note_branch(form, at);
     kernel_->uses_wgmma |= name.starts_with("wgmma");
     kernel_->global_atomics |=
         name.starts_with("cp.reduce") ||
@@ -473,11 +473,13 @@ class Decoder : Reader {
       o.kind = OperandKind::immediate;
       return {};
     }
-    STEPC_ASSIGN(const std::string_view name, take_name());
-    return named_operand(o, name);
+    const Token at = peek();
+    STEPC_TRY(take_name());
+    return named_operand(o, at);
   }
 
-  Status named_operand(Operand& o, std::string_view name) {
+  Status named_operand(Operand& o, const Token& at) {
+    const std::string_view name = at.text;
     if (name == "_") return {};
     if (const auto reg = names_->find_register(name)) {
       o.kind = reg->predicate ? OperandKind::predicate : OperandKind::row;
@@ -490,7 +492,7 @@ class Decoder : Reader {
       o.kind = OperandKind::immediate;
       o.value = symbol->second;
     } else if (name.starts_with("%")) {
-      return error(fmt::format("unknown register {}", name));
+      return error_at(at, fmt::format("unknown register {}", name));
     } else {
       o.kind = OperandKind::label;
     }
@@ -502,11 +504,12 @@ class Decoder : Reader {
     uint32_t pc;
     int scope;
     std::string target;
+    Token at;
   };
 
-  void note_branch(const Form& form, const Instruction&) {
+  void note_branch(const Form& form, const Token& at) {
     branches_.push_back(
-        {static_cast<uint32_t>(kernel_->code.size()), names_->current(), form.operand(form.count() - 1).text});
+        {static_cast<uint32_t>(kernel_->code.size()), names_->current(), form.operand(form.count() - 1).text, at});
   }
 
   Status resolve_branches() {
@@ -515,12 +518,12 @@ class Decoder : Reader {
       std::vector<std::string_view> targets = {b.target};
       if (i.a >= 0) {  // brx.idx
         const auto* table = names_->find_table(b.target, b.scope);
-        if (!table) return error_at(i.line, fmt::format("unknown branch table {}", b.target));
+        if (!table) return error_at(b.at, fmt::format("unknown branch table {}", b.target));
         targets = *table;
       }
       for (const std::string_view t : targets) {
         const auto pc = names_->find_label(t, b.scope);
-        if (!pc) return error_at(i.line, fmt::format("unknown label {}", t));
+        if (!pc) return error_at(b.at, fmt::format("unknown label {}", t));
         i.list.push_back(static_cast<int32_t>(*pc));
       }
     }

@@ -14,6 +14,9 @@
 
 namespace stepc::emulator {
 
+// Of one CTA, static and dynamic: what sm_90 has less what it keeps.
+inline constexpr int kMaxSharedBytes = 227 * 1024;
+
 struct Dim3 {
   uint32_t x = 1, y = 1, z = 1;
   uint64_t count() const { return uint64_t{x} * y * z; }

@@ -21,17 +21,23 @@ class Tokenizer {
       if (at_ >= text_.size()) break;
       STEPC_TRY(take_token());
     }
-    tokens_.push_back({TokenKind::end, {}, line_});
+    tokens_.push_back({TokenKind::end, {}, line_, column(at_)});
     return std::move(tokens_);
   }
 
  private:
   char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
 
+  uint32_t column(size_t at) const { return static_cast<uint32_t>(at - line_start_) + 1; }
+  void new_line(size_t at) {
+    ++line_;
+    line_start_ = at + 1;
+  }
+
   Status skip_space() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
-      if (c == '\n') ++line_;
+      if (c == '\n') new_line(at_);
       if (c == '\0') {  // images end with one
         at_ = text_.size();
       } else if (std::isspace(static_cast<unsigned char>(c))) {
@@ -50,7 +56,8 @@ class Tokenizer {
   Status skip_comment() {
     const size_t end = text_.find("*/", at_ + 2);
     if (end == std::string_view::npos) return error("comment without end");
-    for (; at_ < end + 2; ++at_) line_ += text_[at_] == '\n';
+    for (; at_ < end + 2; ++at_)
+      if (text_[at_] == '\n') new_line(at_);
     return {};
   }
 
@@ -80,16 +87,19 @@ class Tokenizer {
   }
 
   Status add(TokenKind kind, size_t from, size_t to) {
-    tokens_.push_back({kind, text_.substr(from, to - from), line_});
+    tokens_.push_back({kind, text_.substr(from, to - from), line_, column(from)});
     return {};
   }
 
-  Status error(const std::string& message) { return user_error_at({file_, static_cast<int>(line_), 0}, "{}", message); }
+  Status error(const std::string& message) {
+    return user_error_at({file_, static_cast<int>(line_), static_cast<int>(column(at_))}, "{}", message);
+  }
 
   std::string_view text_;
   const std::string& file_;
   size_t at_ = 0;
   uint32_t line_ = 1;
+  size_t line_start_ = 0;
   std::vector<Token> tokens_;
 };
 

@@ -15,7 +15,8 @@ enum class TokenKind : uint8_t { name, number, string, punctuation, end };
 struct Token {
   TokenKind kind = TokenKind::end;
   std::string_view text;  // of the module's text; a string without its quotes
-  uint32_t line = 0;
+  uint32_t line = 0;      // both from 1
+  uint32_t column = 0;
   bool is(std::string_view t) const { return kind != TokenKind::string && text == t; }
 };
 
