@@ -144,6 +144,14 @@ TEST_CASE("planted in PTX: an accumulator read in flight, and wgmma.fence taken 
   check_fault(written, FaultKind::accumulator, {"product0"}, "no wgmma.fence between");
 }
 
+TEST_CASE("planted in PTX: a warpgroup that does not agree on its product") {
+  PtxText ptx = product_kernel();
+  // Warp 2 takes another step of B.
+  ptx.change("product1", "wgmma",
+             "setp.eq.u32 %p12, %r3, 2;\n  selp.b64 %rd20, %rd12, %rd13, %p12;\n  mov.b64 %rd13, %rd20;\n  wgmma");
+  check_fault(ptx, FaultKind::bad_operand, {"product1"}, "is not the product that another warp of its warpgroup");
+}
+
 TEST_CASE("planted in PTX: a named barrier with two counts") {
   PtxText ptx = product_kernel();
   ptx.change("store_barrier", "bar.sync 1, 128;",

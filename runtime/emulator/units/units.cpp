@@ -30,8 +30,10 @@ AsyncUnits::AsyncUnits(Cta& cta)
       shadow_(cta, *cluster_),
       mbarriers_(cta, *cluster_, shadow_),
       copies_(*this, cta, *cluster_),
-      wgmma_(cta.warps().size(), Wgmma(cta, *cluster_, shadow_)),
-      barriers_(16) {}
+      warpgroups_((cta.warps().size() + 3) / 4),
+      barriers_(16) {
+  for (size_t w = 0; w < cta.warps().size(); ++w) wgmma_.emplace_back(cta, *cluster_, shadow_, warpgroups_[w / 4]);
+}
 
 AsyncUnits::~AsyncUnits() = default;
 
@@ -167,6 +169,9 @@ bool AsyncUnits::advance() { return copies_.advance(cta_.random()); }
 
 void AsyncUnits::finish() {
   copies_.finish();
+  for (const Warpgroup& group : warpgroups_)
+    if (const Warpgroup::Entry* left = group.unmatched())
+      cta_.fault({FaultKind::incomplete, left->first, "is executed by only some warps of its warpgroup", {}, {}});
   if (!cta_.stopped()) mbarriers_.report_unbalanced(FaultKind::incomplete, "at the end of the kernel");
 }
 

@@ -52,6 +52,7 @@ class AsyncUnits final : public Units {
   Shadow shadow_;
   Mbarriers mbarriers_;
   Copies copies_;
+  std::vector<Warpgroup> warpgroups_;
   std::vector<Wgmma> wgmma_;           // by warp
   std::vector<VectorClock> barriers_;  // of bar.sync ids
 };

@@ -31,6 +31,19 @@ void multiply(const float (&a)[16][16], const float* b, int n, float* d) {
 
 }  // namespace
 
+const Warpgroup::Entry* Warpgroup::add(int warp, const Entry& entry) {
+  const uint64_t index = next_[warp]++ - dropped_;
+  if (index == entries_.size()) entries_.push_back(entry);
+  Entry& known = entries_[index];
+  if (!(known == entry)) return &known;
+  ++known.seen;
+  while (!entries_.empty() && entries_.front().seen == 4) {
+    entries_.pop_front();
+    ++dropped_;
+  }
+  return nullptr;
+}
+
 void Wgmma::fault(FaultKind kind, const Site& at, std::string text) { cta_.fault({kind, at, std::move(text), {}, {}}); }
 
 void Wgmma::fence(Warp& warp) {
@@ -80,15 +93,15 @@ bool Wgmma::descriptor(Warp& warp, const Instruction& i, Row row, MatrixDescript
   return wrong.empty();
 }
 
-// The chunks of an operand that this warp reads.
-bool Wgmma::chunks(Warp& warp, const Product& p, bool a_operand, std::vector<MatrixChunk>* out) {
-  const AsyncOperands& o = *p.at->async;
+bool Wgmma::list_operand(Warp& warp, Product* p, bool a_operand) {
+  const AsyncOperands& o = *p->at->async;
   const uint32_t first = a_operand ? static_cast<uint32_t>(warp.index() % 4) * 16 : 0;
   const uint32_t count = a_operand ? 16 : static_cast<uint32_t>(o.n);
-  list_chunks(a_operand ? p.a : p.b, a_operand ? o.a_transposed : o.b_transposed, first, count, out);
-  for (const MatrixChunk& chunk : *out) {
+  std::vector<MatrixChunk>& chunks = a_operand ? p->a_chunks : p->b_chunks;
+  list_chunks(a_operand ? p->a : p->b, a_operand ? o.a_transposed : o.b_transposed, first, count, &chunks);
+  for (const MatrixChunk& chunk : chunks) {
     if (cta_.shared_contains(chunk.address, 16)) continue;
-    fault(FaultKind::address, warp.site(*p.at),
+    fault(FaultKind::address, warp.site(*p->at),
           fmt::format("reads operand {} at shared +{}, beyond the {} bytes of shared memory", a_operand ? "A" : "B",
                       int64_t{chunk.address} - kSharedBase, cta_.shared_bytes()));
     return false;
@@ -96,18 +109,16 @@ bool Wgmma::chunks(Warp& warp, const Product& p, bool a_operand, std::vector<Mat
   return true;
 }
 
-void Wgmma::for_chunks(Warp& warp, const Product& p, bool begin) {
-  const Party by = cluster_.party(warp.site(*p.at));
-  for (const bool a_operand : {true, false}) {
-    if (a_operand && !p.at->async->a_registers.empty()) continue;
-    if (!chunks(warp, p, a_operand, &scratch_)) return;
-    for (const MatrixChunk& chunk : scratch_) {
-      if (begin)
-        shadow_.begin_async_read(by, chunk.address, 16, (a_operand ? p.a : p.b).swizzle, false);
-      else
-        shadow_.end_async_read(by, chunk.address, 16);
-    }
-  }
+bool Wgmma::agrees(Warp& warp, const Instruction& i, bool scale_d) {
+  const AsyncOperands& o = *i.async;
+  const Warpgroup::Entry entry{
+      &i, o.a_registers.empty() ? warp.u64(o.a_descriptor)[0] : 0, warp.u64(o.b_descriptor)[0], scale_d, warp.site(i),
+      0};
+  const Warpgroup::Entry* other = group_.add(warp.index() % 4, entry);
+  if (other == nullptr) return true;
+  cta_.fault({FaultKind::bad_operand, warp.site(i), "is not the product that another warp of its warpgroup executes",
+              other->first, "which executes"});
+  return false;
 }
 
 void Wgmma::issue(Warp& warp, const Instruction& i) {
@@ -116,13 +127,16 @@ void Wgmma::issue(Warp& warp, const Instruction& i) {
   Product p;
   p.at = &i;
   p.group = open_;
-  if (o.a_registers.empty() && !descriptor(warp, i, o.a_descriptor, &p.a)) return;
-  if (!descriptor(warp, i, o.b_descriptor, &p.b)) return;
   p.scale_d = o.scale_d == kNoPredicate ? o.scale_d_value : (warp.predicate(o.scale_d) & 1) != 0;
-  for_chunks(warp, p, true);
+  if (o.a_registers.empty() && (!descriptor(warp, i, o.a_descriptor, &p.a) || !list_operand(warp, &p, true))) return;
+  if (!descriptor(warp, i, o.b_descriptor, &p.b) || !list_operand(warp, &p, false)) return;
+  if (!agrees(warp, i, p.scale_d)) return;
+  const Party by = cluster_.party(warp.site(i));
+  for (const MatrixChunk& c : p.a_chunks) shadow_.begin_async_read(by, c.address, 16, p.a.swizzle, false);
+  for (const MatrixChunk& c : p.b_chunks) shadow_.begin_async_read(by, c.address, 16, p.b.swizzle, false);
   for (const Row row : o.accumulators) warp.set_in_flight(row, i, false);
   for (const Row row : o.a_registers) warp.set_in_flight(row, i, true);
-  queue_.push_back(p);
+  queue_.push_back(std::move(p));
 }
 
 // ---- retirement
@@ -146,8 +160,8 @@ void Wgmma::load_a(Warp& warp, const Product& p, float (&a)[16][16]) {
         a[row][column] = bf16_value(pair & 0xffff);
         a[row][column + 1] = bf16_value(pair >> 16);
       }
-  } else if (chunks(warp, p, true, &scratch_)) {
-    for (const MatrixChunk& chunk : scratch_) {
+  } else {
+    for (const MatrixChunk& chunk : p.a_chunks) {
       float v[8];
       read_chunk(cta_.shared(chunk.address), v);
       for (int e = 0; e < 8; ++e)
@@ -159,11 +173,10 @@ void Wgmma::load_a(Warp& warp, const Product& p, float (&a)[16][16]) {
       for (float& v : row) v = -v;
 }
 
-void Wgmma::load_b(Warp& warp, const Product& p, std::vector<float>* b) {
+void Wgmma::load_b(const Product& p, std::vector<float>* b) {
   const AsyncOperands& o = *p.at->async;
-  b->assign(static_cast<size_t>(16 * o.n), 0.0f);
-  if (!chunks(warp, p, false, &scratch_)) return;
-  for (const MatrixChunk& chunk : scratch_) {
+  b->resize(static_cast<size_t>(16 * o.n));
+  for (const MatrixChunk& chunk : p.b_chunks) {
     float v[8];
     read_chunk(cta_.shared(chunk.address), v);
     for (int e = 0; e < 8; ++e)
@@ -176,7 +189,7 @@ void Wgmma::execute(Warp& warp, const Product& p) {
   const AsyncOperands& o = *p.at->async;
   float a[16][16] = {};
   load_a(warp, p, a);
-  load_b(warp, p, &b_);
+  load_b(p, &b_);
   std::vector<float> d(static_cast<size_t>(16 * o.n), 0.0f);
   // Register r of a lane: column 8 * (r / 4) + 2 * (lane % 4) + r % 2 of row lane / 4 + 8 * (r / 2 % 2).
   const auto for_accumulators = [&](auto&& each) {
@@ -190,7 +203,9 @@ void Wgmma::execute(Warp& warp, const Product& p) {
   if (p.scale_d) for_accumulators([](uint32_t reg, float& v) { v = std::bit_cast<float>(reg); });
   multiply(a, b_.data(), o.n, d.data());
   for_accumulators([](uint32_t& reg, float v) { reg = std::bit_cast<uint32_t>(v); });
-  for_chunks(warp, p, false);
+  const Party by = cluster_.party(warp.site(*p.at));
+  for (const MatrixChunk& c : p.a_chunks) shadow_.end_async_read(by, c.address, 16);
+  for (const MatrixChunk& c : p.b_chunks) shadow_.end_async_read(by, c.address, 16);
   for (const Row row : o.accumulators) warp.clear_in_flight(row);
   for (const Row row : o.a_registers) warp.clear_in_flight(row);
 }

@@ -11,9 +11,33 @@
 
 namespace stepc::emulator {
 
+// The four warps of a warpgroup must execute the same products, in the same order, on the same descriptors; they do
+// so at different times. Those that not all of them have come to yet are kept here.
+class Warpgroup {
+ public:
+  struct Entry {
+    const Instruction* at = nullptr;
+    uint64_t a = 0, b = 0;  // descriptors
+    bool scale_d = false;
+    Site first;
+    int seen = 0;  // warps
+    bool operator==(const Entry& o) const { return at == o.at && a == o.a && b == o.b && scale_d == o.scale_d; }
+  };
+  // The next product of a warp; the entry that it contradicts, or nullptr.
+  const Entry* add(int warp, const Entry& entry);
+  // A product that some of the warps never came to.
+  const Entry* unmatched() const { return entries_.empty() ? nullptr : &entries_.front(); }
+
+ private:
+  std::deque<Entry> entries_;
+  uint64_t dropped_ = 0;  // entries before entries_.front()
+  uint64_t next_[4] = {0, 0, 0, 0};
+};
+
 class Wgmma {
  public:
-  Wgmma(Cta& cta, ClusterState& cluster, Shadow& shadow) : cta_(cta), cluster_(cluster), shadow_(shadow) {}
+  Wgmma(Cta& cta, ClusterState& cluster, Shadow& shadow, Warpgroup& group)
+      : cta_(cta), cluster_(cluster), shadow_(shadow), group_(group) {}
 
   void fence(Warp& warp);
   void issue(Warp& warp, const Instruction& i);
@@ -29,24 +53,25 @@ class Wgmma {
     uint64_t group = 0;
     MatrixDescriptor a, b;
     bool scale_d = true;
+    std::vector<MatrixChunk> a_chunks, b_chunks;  // that this warp reads
   };
 
   bool check_registers(Warp& warp, const Instruction& i);
   bool descriptor(Warp& warp, const Instruction& i, Row row, MatrixDescriptor* out);
-  bool chunks(Warp& warp, const Product& p, bool a_operand, std::vector<MatrixChunk>* out);
+  bool agrees(Warp& warp, const Instruction& i, bool scale_d);
+  bool list_operand(Warp& warp, Product* p, bool a_operand);
   void execute(Warp& warp, const Product& p);
   void load_a(Warp& warp, const Product& p, float (&a)[16][16]);
-  void load_b(Warp& warp, const Product& p, std::vector<float>* b);
-  void for_chunks(Warp& warp, const Product& p, bool begin);
+  void load_b(const Product& p, std::vector<float>* b);
   void fault(FaultKind kind, const Site& at, std::string text);
 
   Cta& cta_;
   ClusterState& cluster_;
   Shadow& shadow_;
+  Warpgroup& group_;
   bool fenced_ = false;  // wgmma.fence has been executed
   uint64_t open_ = 0;    // groups committed, which is the number of the open one
   std::deque<Product> queue_;
-  std::vector<MatrixChunk> scratch_;
   std::vector<float> b_;
 };
 
