@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "runtime/cuda/driver.h"
 #include "runtime/device.h"
@@ -32,6 +33,9 @@ class CudaDevice : public Device {
 };
 
 Result<std::unique_ptr<CudaDevice>> make_cuda_device(Driver driver, const CudaOptions& options = {});
+
+// Whether the device runs code made for this target, as "sm_90a" or "sm_80".
+bool device_runs(const CudaDeviceInfo& device, std::string_view target);
 
 // "12.8" of 12080.
 std::string cuda_version_text(int version);

@@ -38,8 +38,20 @@ Error load_error(const Driver& driver, const CudaDeviceInfo& device, const Kerne
   return error;
 }
 
+Status check_target(const CudaDeviceInfo& device, const KernelCode& kernel) {
+  if (is_cubin(kernel.code)) return {};
+  const std::string_view line = ptx_directive(kernel.code, ".target");
+  const std::string_view target = line.substr(0, line.find_first_of(", "));
+  if (target.empty()) return system_error("kernel {}: its code is neither PTX nor a cubin", kernel.symbol);
+  if (device_runs(device, target)) return {};
+  return system_error("kernel {} was compiled for {}, the device {} is {}: compile with --arch {}", kernel.symbol,
+                      target, device.name, device.arch, device.target);
+}
+
+}  // namespace
+
 // A target with an 'a' runs on its own architecture alone, others on theirs and later ones.
-bool runs_on(std::string_view target, const CudaDeviceInfo& device) {
+bool device_runs(const CudaDeviceInfo& device, std::string_view target) {
   if (target.ends_with('a')) return target == device.arch + "a";
   const auto number = [](std::string_view arch) {
     int value = 0;
@@ -49,18 +61,6 @@ bool runs_on(std::string_view target, const CudaDeviceInfo& device) {
   };
   return number(target) <= number(device.arch);
 }
-
-Status check_target(const CudaDeviceInfo& device, const KernelCode& kernel) {
-  if (is_cubin(kernel.code)) return {};
-  const std::string_view line = ptx_directive(kernel.code, ".target");
-  const std::string_view target = line.substr(0, line.find_first_of(", "));
-  if (target.empty()) return system_error("kernel {}: its code is neither PTX nor a cubin", kernel.symbol);
-  if (runs_on(target, device)) return {};
-  return system_error("kernel {} was compiled for {}, the device {} is {}: compile with --arch {}", kernel.symbol,
-                      target, device.name, device.arch, device.target);
-}
-
-}  // namespace
 
 bool is_cubin(std::string_view code) { return code.starts_with("\177ELF"); }
 

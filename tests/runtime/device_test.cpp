@@ -1,61 +1,10 @@
 #include <doctest/doctest.h>
 
-#include <algorithm>
-
 #include "runtime/host/host_memory.h"
 #include "tests/runtime/host_kernels.h"
 
 namespace stepc {
 namespace {
-
-TEST_CASE("the host device allocates zeroed aligned memory, copies, fills and launches") {
-  for (int threads : {1, 2, 5}) {
-    const auto device = make_host_device(load_by_name, threads);
-    const DeviceAddress big = device->allocate(9 << 20).value();
-    const DeviceAddress empty = device->allocate(0).value();
-    CHECK(static_cast<uint64_t>(big) % 64 == 0);
-    std::vector<float> values(1009), sums(1009, -1);
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-    const int64_t bytes = 1009 * 4;
-    std::vector<char> zeros(bytes, 'x');
-    REQUIRE(device->copy_out(zeros.data(), big + 4096, bytes).has_value());
-    CHECK(std::all_of(zeros.begin(), zeros.end(), [](char c) { return c == 0; }));
-    REQUIRE(device->copy_in(big, values.data(), bytes).has_value());
-    REQUIRE(device->copy(big + 8192, big, bytes).has_value());
-    const KernelHandle add = device->load({"add", "code of add", 0}).value();
-    const DeviceAddress buffers[] = {big, big + 8192, big + 16384};
-    const int64_t scalars[] = {1009, 64};
-    REQUIRE(device->launch(add, 16, buffers, scalars).has_value());
-    REQUIRE(device->copy_out(sums.data(), big + 16384, bytes).has_value());
-    for (size_t i = 0; i < sums.size(); ++i) REQUIRE(sums[i] == 2 * values[i]);
-    REQUIRE(device->fill(big + 2, 0xabcd, 2, 3).has_value());
-    uint16_t words[5] = {};
-    REQUIRE(device->copy_out(words, big, 10).has_value());
-    CHECK(words[1] == 0xabcd);
-    CHECK(words[3] == 0xabcd);
-    CHECK(words[4] != 0xabcd);
-    device->free(big);
-    device->free(empty);
-  }
-}
-
-TEST_CASE("every thread has aligned scratch of its own") {
-  const auto device = make_host_device(load_by_name, 3);
-  const KernelHandle add = device->load({"add", "code of add", 4}).value();
-  const KernelHandle divide = device->load({"divide", "code of divide", 64}).value();
-  (void)add;
-  const DeviceAddress data = device->allocate(8192).value();
-  std::vector<float> values(500);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(1 << (i % 10));
-  const float numerator = 1024;
-  REQUIRE(device->copy_in(data, values.data(), 2000).has_value());
-  REQUIRE(device->copy_in(data + 2048, &numerator, 4).has_value());
-  const DeviceAddress buffers[] = {data, data + 2048, data + 4096};
-  for (int round = 0; round < 50; ++round) REQUIRE(device->launch(divide, 500, buffers, {}).has_value());
-  std::vector<float> quotients(500);
-  REQUIRE(device->copy_out(quotients.data(), data + 4096, 2000).has_value());
-  for (size_t i = 0; i < values.size(); ++i) REQUIRE(quotients[i] == 1024 / values[i]);
-}
 
 TEST_CASE("errors of the host device name the call") {
   const auto device = make_host_device(load_by_name, 1);
