@@ -47,6 +47,13 @@ llvm::Value* access_mask(HostContext& context, const kernel::KOp& op, const kern
   return builder.CreateSelect(inside, mask, llvm::Constant::getNullValue(mask->getType()));
 }
 
+// Of a row of lanes at distances `by` from `base`.
+llvm::Value* lane_addresses(HostContext& context, const kernel::Frag& frag, llvm::Value* base, llvm::Value* by) {
+  auto& builder = context.builder;
+  llvm::Value* wide = builder.CreateSExt(by, with_lanes(builder.getInt64Ty(), frag.shape.back()));
+  return builder.CreateGEP(memory_type(context, frag.dtype), base, wide);
+}
+
 }  // namespace
 
 llvm::Value* count_mask(HostContext& context, llvm::Value* count, int64_t lanes) {
@@ -131,18 +138,37 @@ void emit_store(HostContext& context, const kernel::KOp& op) {
 void emit_gather(HostContext& context, const kernel::KOp& op) {
   auto& builder = context.builder;
   const kernel::Frag& frag = context.kernel.frag(op.results[0]);
-  STEPC_CHECK(frag.shape.size() == 1, "gather makes a vector, not {}", shape_text(frag.shape));
-  const int64_t lanes = frag.shape[0];
+  STEPC_CHECK(!frag.shape.empty(), "gather makes no scalar");
+  llvm::Type* type = with_lanes(memory_type(context, frag.dtype), frag.shape.back());
   llvm::Value* base = emit_address(context, op.refs[0]);
-  llvm::Value* offsets = builder.CreateSExt(context.rows(op.frags[0])[0], with_lanes(builder.getInt64Ty(), lanes));
-  llvm::Type* element = memory_type(context, frag.dtype);
-  llvm::Value* addresses = builder.CreateGEP(element, base, offsets);
-  llvm::CallInst* load = builder.CreateMaskedGather(with_lanes(element, lanes), addresses,
-                                                    llvm::Align(static_cast<uint64_t>(dtype_bytes(frag.dtype))));
-  tag_access(context, load, op.refs[0].buffer);
-  llvm::Value* value = load;
-  if (frag.dtype == Dtype::pred) value = builder.CreateICmpNE(load, llvm::Constant::getNullValue(load->getType()));
-  context.frags[index_of(op.results[0])] = {value};
+  Rows& rows = context.frags[index_of(op.results[0])];
+  rows.clear();
+  for (llvm::Value* by : context.rows(op.frags[0])) {
+    llvm::CallInst* load = builder.CreateMaskedGather(type, lane_addresses(context, frag, base, by),
+                                                      llvm::Align(static_cast<uint64_t>(dtype_bytes(frag.dtype))));
+    tag_access(context, load, op.refs[0].buffer);
+    llvm::Value* value = load;
+    if (frag.dtype == Dtype::pred) value = builder.CreateICmpNE(load, llvm::Constant::getNullValue(type));
+    rows.push_back(value);
+  }
+}
+
+void emit_scatter(HostContext& context, const kernel::KOp& op) {
+  auto& builder = context.builder;
+  const kernel::Frag& frag = context.kernel.frag(op.frags[0]);
+  STEPC_CHECK(!frag.shape.empty(), "scatter of a scalar");
+  llvm::Value* base = emit_address(context, op.refs[0]);
+  const Rows& rows = context.rows(op.frags[0]);
+  for (size_t row = 0; row < rows.size(); ++row) {
+    llvm::Value* value = rows[row];
+    if (frag.dtype == Dtype::pred)
+      value = builder.CreateZExt(value, with_lanes(builder.getInt8Ty(), frag.shape.back()));
+    llvm::Value* addresses = lane_addresses(context, frag, base, context.rows(op.frags[1])[row]);
+    llvm::Value* mask = access_mask(context, op, frag, static_cast<int64_t>(row));
+    llvm::CallInst* store = builder.CreateMaskedScatter(
+        value, addresses, llvm::Align(static_cast<uint64_t>(dtype_bytes(frag.dtype))), mask);
+    tag_access(context, store, op.refs[0].buffer);
+  }
 }
 
 void emit_load_index(HostContext& context, const kernel::KOp& op) {

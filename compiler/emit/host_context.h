@@ -58,6 +58,7 @@ llvm::Value* count_mask(HostContext& context, llvm::Value* count, int64_t lanes)
 void emit_load(HostContext& context, const kernel::KOp& op);
 void emit_store(HostContext& context, const kernel::KOp& op);
 void emit_gather(HostContext& context, const kernel::KOp& op);
+void emit_scatter(HostContext& context, const kernel::KOp& op);
 void emit_load_index(HostContext& context, const kernel::KOp& op);
 // emit_pointwise.cpp
 void emit_pointwise(HostContext& context, const kernel::KOp& op);

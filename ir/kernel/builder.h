@@ -74,6 +74,7 @@ class KernelBuilder {
   void store(Value value, BufferId buffer, std::vector<Index> at);
   void store_first(Value value, BufferId buffer, std::vector<Index> at, Index count);
   Value gather(BufferId buffer, std::vector<Index> at, Value offsets);
+  void scatter(Value tile, BufferId buffer, std::vector<Index> at, Value offsets, Index count, Index height);
   Index load_index(BufferId buffer, std::vector<Index> at, Range range);
   Index to_index(Value scalar, Range range, std::string_view name);
   Index name(std::string name, Index value);  // `index` op: computed once, here

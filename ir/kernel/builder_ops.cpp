@@ -70,6 +70,14 @@ Value KernelBuilder::gather(BufferId buffer, std::vector<Index> at, Value offset
   return emit_frag(std::move(op), kernel_.buffer(buffer).dtype, shape(offsets), kernel_.buffer(buffer).name + "_v");
 }
 
+void KernelBuilder::scatter(Value tile, BufferId buffer, std::vector<Index> at, Value offsets, Index count,
+                            Index height) {
+  append({.op = Op::scatter,
+          .frags = {tile.id, offsets.id},
+          .refs = {ref(buffer, std::move(at))},
+          .indices = ids({count, height})});
+}
+
 Index KernelBuilder::load_index(BufferId buffer, std::vector<Index> at, Range range) {
   range.low = std::max<int64_t>(range.low, INT32_MIN);
   range.high = std::min<int64_t>(range.high, INT32_MAX);

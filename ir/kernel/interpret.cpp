@@ -150,6 +150,7 @@ Status Machine::run_op(const KOp& op) {
   if (op.op == Op::branch) return branch(op);
   if (op.op == Op::load || op.op == Op::store) return load_or_store(op);
   if (op.op == Op::gather) return gather(op);
+  if (op.op == Op::scatter) return scatter(op);
   if (op.op == Op::pack) return pack(op);
   if (op.op == Op::mma) return mma(op);
   if (op.op == Op::yield || op.op == Op::prefetch) return {};

@@ -133,6 +133,30 @@ Status Machine::gather(const KOp& op) {
   return {};
 }
 
+Status Machine::scatter(const KOp& op) {
+  STEPC_ASSIGN(const Place to, place(op, 0));
+  STEPC_ASSIGN(const int64_t start, offset(op, to, 0, 0, 0));
+  const Shape& shape = kernel_.frag(op.frags[0]).shape;
+  const int64_t cols = shape.empty() ? 1 : shape.back();
+  std::vector<int64_t> limits{cols, numel(shape) / cols};
+  for (size_t i = 0; i < op.indices.size(); ++i) {
+    STEPC_ASSIGN(const int64_t valid, index(op, op.indices[i]));
+    limits[i] = std::min(limits[i], valid);
+  }
+  for (int64_t row = 0; row < limits[1]; ++row)
+    for (int64_t col = 0; col < limits[0]; ++col) {
+      const auto i = static_cast<size_t>(row * cols + col);
+      const Lane& by = frag(op.frags[1])[i];
+      if (by.undefined) return error(op, "an undefined offset");
+      const int64_t at = start + static_cast<int64_t>(by.value);
+      if (at < 0 || at >= static_cast<int64_t>(to.memory->data->size()))
+        return error(op, "offset {} from element {} of %{}{}", by.value, start, to.buffer->name,
+                     shape_text(to.buffer->shape));
+      STEPC_TRY(write(op, to, at, frag(op.frags[0])[i]));
+    }
+  return {};
+}
+
 Status Machine::load_index(const KOp& op) {
   STEPC_ASSIGN(const Place from, place(op, 0));
   STEPC_ASSIGN(const int64_t at, offset(op, from, 0, 0, 0));

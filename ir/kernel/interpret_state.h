@@ -64,6 +64,7 @@ class Machine {
   Status write(const KOp& op, const Place& place, int64_t offset, Lane lane);
   Status load_or_store(const KOp& op);
   Status gather(const KOp& op);
+  Status scatter(const KOp& op);
   Status load_index(const KOp& op);
   Status to_index(const KOp& op);
   Status pointwise(const KOp& op);

@@ -68,6 +68,7 @@ class LayoutSolver {
     if (reduces && is_vector(op.results[0])) return set(op, op.results[0], FragLayout::tile_row);
     if (op.op == Op::splat && is_vector(op.frags[0]) && !is_vector(op.results[0]))
       return set(op, op.frags[0], integer_attr(op, "axis", 1) == 0 ? FragLayout::tile_row : FragLayout::tile_column);
+    if (op.op == Op::scatter) return join(op, op.frags[0], op.frags[1]);
     if (is_pointwise(op.op) || op.op == Op::gather)
       for (FragId id : op.frags) STEPC_TRY(join(op, op.results[0], id));
     return {};

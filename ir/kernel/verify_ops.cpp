@@ -122,7 +122,7 @@ Status check_access(const Kernel& kernel, const KOp& op, const Frag& frag) {
   if (frag.dtype != buffer.dtype)
     return op_error(op, "%{} is {}, expected the {} of %{}", frag.name, dtype_name(frag.dtype),
                     dtype_name(buffer.dtype), buffer.name);
-  if (frag.shape.size() > buffer.shape.size())
+  if (frag.shape.size() > buffer.shape.size() && op.op != Op::scatter)
     return op_error(op, "%{} is {}, of more dimensions than %{}{}", frag.name, frag_type_text(frag), buffer.name,
                     shape_text(buffer.shape));
   if (!op.indices.empty() && frag.shape.empty()) return op_error(op, "a count of a scalar");
@@ -246,6 +246,14 @@ Status check_gather(const Kernel& kernel, const KOp& op) {
   return check_result(kernel, op, kernel.buffer(op.refs[0].buffer).dtype, offsets.shape);
 }
 
+Status check_scatter(const Kernel& kernel, const KOp& op) {
+  const Frag& frag = kernel.frag(op.frags[0]);
+  const Frag& offsets = kernel.frag(op.frags[1]);
+  STEPC_TRY(check_store(kernel, op));
+  if (offsets.dtype == Dtype::i32 && offsets.shape == frag.shape) return {};
+  return op_error(op, "%{} is {}, expected i32{}", offsets.name, frag_type_text(offsets), shape_text(frag.shape));
+}
+
 Status check_made_index(const Kernel& kernel, const KOp& op) {
   if (op.op == Op::load_index) {
     const Buffer& buffer = kernel.buffer(op.refs[0].buffer);
@@ -275,6 +283,7 @@ Status check_core_op(const Kernel& kernel, const KOp& op) {
   if (op.op == Op::load) return check_access(kernel, op, kernel.frag(op.results[0]));
   if (op.op == Op::store) return check_store(kernel, op);
   if (op.op == Op::gather) return check_gather(kernel, op);
+  if (op.op == Op::scatter) return check_scatter(kernel, op);
   if (op.op == Op::constant) return check_constant(kernel, op);
   if (op.op == Op::lane) return check_lane(kernel, op);
   if (op.op == Op::from_index) return check_result(kernel, op, Dtype::i32, {});

@@ -204,6 +204,10 @@ TEST_CASE("mistakes that only running finds") {
         "k.kir:10:1: @k, task 0: %i is 30, expected a multiple of 1 from 0 to 3");
   CHECK(run_error("%o: i32[4] = load %ids[0]\n%a: f32[4] = gather %x[70], %o") ==
         "k.kir:10:1: @k, task 0: %a: f32[4] = gather %x[70], %o: offset 30 from element 70 of %x[100]");
+  CHECK(run_error("%o: i32[4] = load %ids[0]\n%a: f32[4] = load %x[0]\nscatter %a, %y[50], %o") == "no error");
+  CHECK(run_error("%o: i32[4] = load %ids[0]\n%a: f32[4] = load %x[0]\nscatter %a, %y[70], %o, 3") == "no error");
+  CHECK(run_error("%o: i32[4] = load %ids[0]\n%a: f32[4] = load %x[0]\nscatter %a, %y[70], %o") ==
+        "k.kir:11:1: @k, task 0: scatter %a, %y[70], %o: offset 30 from element 70 of %y[100]");
   CHECK(run_error("%o: i32[4] = load %ids[0]\n%r: i32[4] = rem %o, %o") ==
         "k.kir:10:1: @k, task 0: %r: i32[4] = rem %o, %o: element 0 of the divisor is 0");
   CHECK(run_error("%i: i32[] = from_index 9000000000 * %n") ==

@@ -6,27 +6,12 @@
 #include <algorithm>
 
 #include "compiler/schedule/host/templates.h"
+#include "compiler/schedule/region/index_views.h"
 #include "compiler/schedule/region/views.h"
 #include "ir/support/check.h"
 
 namespace stepc::host {
 namespace {
-
-// Where the element of a view's operand at `at` is in the view.
-Position through_view(const Program& program, LaneMath& math, const Node& node, const Position& at) {
-  const Shape& from = program.type(node.operands[0]).shape;
-  const Shape& to = program.type(node.results[0]).shape;
-  if (node.op == Op::reshape) return reshape_position(math, at, from, to);
-  Position result = at;
-  if (node.op == Op::transpose) {
-    const std::vector<int64_t>& permutation = node.attrs.integers(AttrKey::permutation);
-    for (size_t d = 0; d < at.size(); ++d) result[d] = at[static_cast<size_t>(permutation[d])];
-  } else {
-    STEPC_CHECK(node.op == Op::reverse, "{} on the way to a result", op_info(node.op).name);
-    return view_position(math, node, at, to, from);  // its own inverse
-  }
-  return result;
-}
 
 class FusedEpilogue {
  public:
@@ -107,7 +92,7 @@ void FusedEpilogue::store_at(const MatmulTile& tile, const MatmulStore& store, I
   for (int64_t part = 0; part < parts; ++part) {
     const LaneIndex at_column = math.add(column, uniform_index(tile.column + part * group_.sizes.columns()));
     Position at = place(tile, row, at_column, width, program.type(store.base).shape);
-    for (NodeId id : store.views) at = through_view(program, math, program.node(id), at);
+    for (NodeId id : store.views) at = after_view(math, program, program.node(id), at);
     for (size_t d = 0; d < at.size(); ++d) at[d].base = at[d].base + store.offset[d];
     region_.store(store.result, at);
   }

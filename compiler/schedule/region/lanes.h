@@ -47,7 +47,11 @@ class LaneMath {
 
   // base, base + 1, ... in successive lanes.
   LaneIndex along(Index base) const;
+  LaneIndex zero() const { return {Index(0), {}, {}, {0, 0}}; }
   LaneIndex add(const LaneIndex& a, const LaneIndex& b);
+  LaneIndex shift(const LaneIndex& x, int64_t by) const {
+    return {x.base + Index(by), x.pattern, x.dynamic, x.dynamic_range};
+  }
   LaneIndex scale(const LaneIndex& x, int64_t factor);
   // The quotient and the remainder by `divisor`, for x in [0, extent).
   std::pair<LaneIndex, LaneIndex> split(const LaneIndex& x, int64_t divisor, int64_t extent);
