@@ -52,6 +52,9 @@ class Units {
   virtual void on_shared_read(uint32_t address, uint32_t bytes, const Site& by) = 0;
   virtual void on_shared_write(uint32_t address, uint32_t bytes, const Site& by) = 0;
   virtual void on_shared_atomic(uint32_t address, uint32_t bytes, const Site& by) = 0;
+  // A cp.async of 16 bytes: issued; and complete, which its thread knows by a wait.
+  virtual void on_copy_issued(uint32_t address, const Site& by) = 0;
+  virtual void on_copy_complete(uint32_t address, const Site& by) = 0;
   // What orders warps: a barrier's arrival (id 0..15; -1 the cluster's), and its release to this warp.
   virtual void on_barrier_arrive(Warp& warp, int id) = 0;
   virtual void on_barrier_release(Warp& warp, int id) = 0;

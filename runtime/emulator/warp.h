@@ -54,12 +54,13 @@ struct SimpleCopy {
   uint32_t source_bytes = 0;  // the rest becomes zero
   const Instruction* by = nullptr;
   int16_t lane = 0;
+  bool moved = false;  // the bytes are there; their thread does not know it yet
 };
 struct PendingCopies {
   std::vector<SimpleCopy> open;
   std::deque<std::vector<SimpleCopy>> groups;  // committed
 };
-void land(Warp& warp, const SimpleCopy& copy);
+void complete(Warp& warp, const SimpleCopy& copy);
 void land_copies(Warp& warp, Mask lanes);  // all that these lanes have on the way
 
 class Warp {

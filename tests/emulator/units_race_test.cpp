@@ -87,6 +87,42 @@ TEST_CASE("a named barrier orders those who meet at it, in both directions, and 
   }
 }
 
+TEST_CASE("bytes of cp.async are under way until their thread has waited, whenever they move") {
+  // Global memory of its own; each thread copies 16 bytes and reads those of a thread of the other warp.
+  const std::string head = R"(.version 8.0
+.target sm_80
+.address_size 64
+.extern .shared .align 1024 .b8 bytes[];
+.visible .entry f(.param .u64 f_param_0)
+{
+  .reg .pred %p<8>;
+  .reg .b32 %r<16>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [f_param_0];
+  mov.u32 %r1, bytes;
+  mov.u32 %r2, %tid.x;
+  mul.wide.u32 %rd2, %r2, 16;
+  add.u64 %rd1, %rd1, %rd2;
+  shl.b32 %r3, %r2, 4;
+  add.u32 %r4, %r3, %r1;
+  xor.b32 %r5, %r3, 512;
+  add.u32 %r5, %r5, %r1;
+)";
+  const std::string copy = "  cp.async.cg.shared.global [%r4], [%rd1], 16;\n  cp.async.commit_group;\n";
+  const std::string read = "  ld.shared.u32 %r6, [%r5];\n";
+  const auto report = [&](const std::string& body, uint64_t seed) {
+    PtxLaunch launch(seed);
+    uint64_t in = launch.upload(std::vector<uint32_t>(256, 5));
+    return launch.launch(head + body + "  ret;\n}\n", "f", {1, 64, 1024, 1}, {&in});
+  };
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    CHECK(report(copy + "  cp.async.wait_group 0;\n  bar.sync 0;\n" + read, seed) == "");
+    CHECK(report(copy + "  bar.sync 0;\n" + read, seed).find("while a copy to them is under way") != std::string::npos);
+    CHECK(report(copy + "  cp.async.wait_group 0;\n  bar.sync 0;\n" + read + copy + "  cp.async.wait_group 0;\n" + read,
+                 seed) != "");
+  }
+}
+
 TEST_CASE("atomics of many warps are no race among themselves") {
   const std::string clear =
       "  @%p1 bra CLEAR;\n  mov.u32 %r8, 0;\n  st.shared.u32 [%r1], %r8;\nCLEAR:\n  bar.sync 0;\n";

@@ -1,5 +1,6 @@
-// cp.async (sm_80): copies of 4, 8 or 16 bytes from global to shared memory. A copy lands at the latest when the
-// wait that covers it runs, and sometimes at once, so both a missing wait and a buffer reused too early show.
+// cp.async (sm_80): copies of 4, 8 or 16 bytes from global to shared memory. The bytes move at the latest when the
+// wait that covers them runs, and sometimes at once; they count as under way until that wait, so both a missing wait
+// and a buffer reused too early show.
 #include <algorithm>
 
 #include "runtime/emulator/instructions/families.h"
@@ -12,6 +13,32 @@ namespace {
 // e the bytes; flags: which addresses are wide.
 enum Flags : uint8_t { kWideShared = 1, kWideGlobal = 2, kAll = 4 };
 
+// Copies of 16 bytes have the units watch their target; of smaller ones only the write is seen, when they complete.
+constexpr uint32_t kWatched = 16;
+
+void move_bytes(Warp& w, const SimpleCopy& c, uint8_t* to) {
+  if (c.source_bytes > 0) {
+    const uint8_t* from = w.cta().global(c.global, c.source_bytes, c.bytes, w.site(*c.by, c.lane));
+    if (!from) return;
+    std::memcpy(to, from, c.source_bytes);
+  }
+  std::memset(to + c.source_bytes, 0, c.bytes - c.source_bytes);
+}
+
+uint8_t* target(Warp& w, const SimpleCopy& c) {
+  return access(w, *c.by, c.lane, Space::shared, c.shared, c.bytes,
+                c.bytes == kWatched ? Access::unseen : Access::write);
+}
+
+void begin(Warp& w, SimpleCopy* c) {
+  if (c->bytes != kWatched) return;
+  uint8_t* to = target(w, *c);
+  if (!to) return;
+  w.cta().units().on_copy_issued(c->shared, w.site(*c->by, c->lane));
+  c->moved = !w.cta().stress() || w.cta().random().one_in(4);
+  if (c->moved) move_bytes(w, *c, to);
+}
+
 void copy(Warp& w, const Instruction& i, Mask lanes) {
   const Address to{i.a, (i.flags & kWideShared) != 0, i.offset};
   const Address from{i.b, (i.flags & kWideGlobal) != 0, i.list[0]};
@@ -20,10 +47,8 @@ void copy(Warp& w, const Instruction& i, Mask lanes) {
     SimpleCopy c{
         static_cast<uint32_t>(w.address(to, l)), w.address(from, l), bytes, bytes, &i, static_cast<int16_t>(l)};
     if (i.c >= 0) c.source_bytes = std::min(w.u32(i.c)[l], bytes);
-    if (w.cta().stress() && !w.cta().random().one_in(4))
-      w.pending_copies(l).open.push_back(c);
-    else
-      land(w, c);
+    begin(w, &c);
+    w.pending_copies(l).open.push_back(c);
   });
 }
 
@@ -43,7 +68,7 @@ void wait_for(Warp& w, const Instruction& i, Mask lanes) {
       p.open.clear();
     }
     while (static_cast<int64_t>(p.groups.size()) > i.offset) {
-      for (const SimpleCopy& c : p.groups.front()) land(w, c);
+      for (const SimpleCopy& c : p.groups.front()) complete(w, c);
       p.groups.pop_front();
     }
   });
@@ -101,15 +126,11 @@ constexpr InstructionEntry kEntries[] = {
 
 }  // namespace
 
-void land(Warp& w, const SimpleCopy& c) {
-  uint8_t* to = access(w, *c.by, c.lane, Space::shared, c.shared, c.bytes, Access::write);
+void complete(Warp& w, const SimpleCopy& c) {
+  uint8_t* to = target(w, c);
   if (!to) return;
-  if (c.source_bytes > 0) {
-    const uint8_t* from = w.cta().global(c.global, c.source_bytes, c.bytes, w.site(*c.by, c.lane));
-    if (!from) return;
-    std::memcpy(to, from, c.source_bytes);
-  }
-  std::memset(to + c.source_bytes, 0, c.bytes - c.source_bytes);
+  if (!c.moved) move_bytes(w, c, to);
+  if (c.bytes == kWatched) w.cta().units().on_copy_complete(c.shared, w.site(*c.by, c.lane));
   w.cta().note_store();
 }
 
@@ -118,8 +139,8 @@ void land_copies(Warp& w, Mask lanes) {
   each_lane(lanes, [&](int l) {
     PendingCopies& p = w.pending_copies(l);
     for (const auto& group : p.groups)
-      for (const SimpleCopy& c : group) land(w, c);
-    for (const SimpleCopy& c : p.open) land(w, c);
+      for (const SimpleCopy& c : group) complete(w, c);
+    for (const SimpleCopy& c : p.open) complete(w, c);
     p.open.clear();
     p.groups.clear();
   });

@@ -161,6 +161,7 @@ uint8_t* access_shared(Warp& w, const Instruction& i, int lane, Space space, uin
     case Access::read: cta->units().on_shared_read(local, bytes, w.site(i, lane)); break;
     case Access::write: cta->units().on_shared_write(local, bytes, w.site(i, lane)); break;
     case Access::atomic: cta->units().on_shared_atomic(local, bytes, w.site(i, lane)); break;
+    case Access::unseen: break;
   }
   if (cta->stopped()) return nullptr;
   return cta->shared(local);

@@ -5,7 +5,7 @@
 
 namespace stepc::emulator {
 
-enum class Access : uint8_t { read, write, atomic };
+enum class Access : uint8_t { read, write, atomic, unseen };  // unseen: the caller tells the units itself
 
 // The bytes behind an address of a space, for `bytes` bytes at once; checks bounds and alignment, and tells the
 // shared memory's units. nullptr after a fault.

@@ -285,6 +285,18 @@ void Shadow::land(const Party& by, Agent barrier, Epoch epoch, uint32_t address,
   }
 }
 
+void Shadow::begin_copy(const Party& by, uint32_t address) {
+  check_overwrite(by, address, 16, false, false);
+  Granule& g = granule(address);
+  ++g.landing;
+  g.copier = by;
+}
+
+void Shadow::complete_copy(const Party& by, uint32_t address) {
+  --granule(address).landing;
+  write(by, address, 16);
+}
+
 void Shadow::set_barrier(uint32_t address, bool on) {
   Granule& g = granule(address);
   const uint8_t half = (address & 8) != 0 ? 2 : 1;

@@ -30,6 +30,10 @@ class Shadow {
   void begin_landing(const Party& by, uint32_t address, uint32_t bytes);
   void land(const Party& by, Agent barrier, Epoch epoch, uint32_t address, uint32_t bytes, Swizzle swizzle, bool plain);
 
+  // A cp.async of 16 bytes, which writes as its thread does: under way until that thread has waited for it.
+  void begin_copy(const Party& by, uint32_t address);
+  void complete_copy(const Party& by, uint32_t address);
+
   // Eight bytes that only mbarrier instructions may touch.
   void set_barrier(uint32_t address, bool on);
 

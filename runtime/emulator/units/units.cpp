@@ -188,6 +188,12 @@ void AsyncUnits::on_shared_atomic(uint32_t address, uint32_t bytes, const Site& 
   shadow_.write(cluster_->party(by), address, bytes, true);
 }
 
+void AsyncUnits::on_copy_issued(uint32_t address, const Site& by) { shadow_.begin_copy(cluster_->party(by), address); }
+
+void AsyncUnits::on_copy_complete(uint32_t address, const Site& by) {
+  shadow_.complete_copy(cluster_->party(by), address);
+}
+
 void AsyncUnits::on_barrier_arrive(Warp& warp, int id) {
   cluster_->clocks.release(cluster_->agent(warp), id < 0 ? &cluster_->barrier : &barriers_[static_cast<size_t>(id)]);
 }

@@ -26,6 +26,8 @@ class AsyncUnits final : public Units {
   void on_shared_read(uint32_t address, uint32_t bytes, const Site& by) override;
   void on_shared_write(uint32_t address, uint32_t bytes, const Site& by) override;
   void on_shared_atomic(uint32_t address, uint32_t bytes, const Site& by) override;
+  void on_copy_issued(uint32_t address, const Site& by) override;
+  void on_copy_complete(uint32_t address, const Site& by) override;
   void on_barrier_arrive(Warp& warp, int id) override;
   void on_barrier_release(Warp& warp, int id) override;
   void on_warp_sync(Warp& warp) override;
