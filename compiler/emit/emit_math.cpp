@@ -1,42 +1,16 @@
 // Transcendental functions as straight vector code, the same on every CPU. Sources: argument reduction by
 // Cody and Waite ("Software Manual for the Elementary Functions", 1980); exp and tanh polynomials fitted as in
 // Moshier's Cephes library; log, pow, sin and cos are short series in double, which is plenty for f32.
-#include <llvm/IR/IntrinsicsX86.h>
-
 #include <cmath>
 #include <numbers>
 
-#include "compiler/emit/host_context.h"
+#include "compiler/emit/emit_context.h"
 
 namespace stepc::emit {
 namespace {
 
-// Arithmetic on one lane type (scalar or vector, float or double) with little notation.
-struct Lanes {
-  HostContext& context;
-  llvm::Type* type;
-
-  llvm::IRBuilder<>& b() const { return context.builder; }
-  llvm::Value* c(double value) const { return llvm::ConstantFP::get(type, value); }
-  llvm::Value* fma(llvm::Value* x, llvm::Value* y, llvm::Value* z) const {
-    return b().CreateIntrinsic(llvm::Intrinsic::fma, {type}, {x, y, z});
-  }
-  llvm::Value* nearest(llvm::Value* x) const { return b().CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, x); }
-  // Horner's rule, highest coefficient first.
-  llvm::Value* polynomial(llvm::Value* x, std::initializer_list<double> coefficients) const {
-    llvm::Value* sum = nullptr;
-    for (double coefficient : coefficients) sum = sum ? fma(sum, x, c(coefficient)) : c(coefficient);
-    return sum;
-  }
-};
-
-llvm::Type* same_lanes(llvm::Type* like, llvm::Type* element) {
-  const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(like);
-  return vector ? llvm::FixedVectorType::get(element, vector->getNumElements()) : element;
-}
-
 // 2 to the n for integral n in [-126, 127].
-llvm::Value* power_of_two(HostContext& context, llvm::Value* n, llvm::Type* f32) {
+llvm::Value* power_of_two(EmitContext& context, llvm::Value* n, llvm::Type* f32) {
   auto& builder = context.builder;
   llvm::Value* biased = builder.CreateAdd(n, llvm::ConstantInt::get(n->getType(), 127));
   return builder.CreateBitCast(builder.CreateShl(biased, 23), f32);
@@ -45,24 +19,24 @@ llvm::Value* power_of_two(HostContext& context, llvm::Value* n, llvm::Type* f32)
 // An integral number below 2^22 in size (double: 2^51) as an integer: the low bits of a sum whose last place is 1.
 // LLVM does conversions that saturate lane by lane, others are undefined for NaN. What is too large gives
 // any number.
-llvm::Value* to_integer(HostContext& context, llvm::Value* x) {
+llvm::Value* to_integer(EmitContext& context, llvm::Value* x) {
   auto& builder = context.builder;
   const bool wide = x->getType()->getScalarType()->isDoubleTy();
   llvm::Value* shift = llvm::ConstantFP::get(x->getType(), wide ? 0x1.8p52 : 0x1.8p23);
-  llvm::Type* integer = same_lanes(x->getType(), wide ? builder.getInt64Ty() : builder.getInt32Ty());
+  llvm::Type* integer = with_lanes_of(x, wide ? builder.getInt64Ty() : builder.getInt32Ty());
   llvm::Value* bits = builder.CreateBitCast(builder.CreateFAdd(x, shift), integer);
   return builder.CreateSub(bits, builder.CreateBitCast(shift, integer));
 }
 
-llvm::Value* to_double(HostContext& context, llvm::Value* x) {
-  return context.builder.CreateFPExt(x, same_lanes(x->getType(), context.builder.getDoubleTy()));
+llvm::Value* to_double(EmitContext& context, llvm::Value* x) {
+  return context.builder.CreateFPExt(x, with_lanes_of(x, context.builder.getDoubleTy()));
 }
 
 // sin(x) or cos(x): r = x - k pi/2, then the polynomial and sign that quadrant k asks for.
-llvm::Value* emit_sine(HostContext& context, llvm::Value* x, int64_t quadrant_offset) {
+llvm::Value* emit_sine(EmitContext& context, llvm::Value* x, int64_t quadrant_offset) {
   auto& builder = context.builder;
   llvm::Value* wide = to_double(context, x);
-  const Lanes d{context, wide->getType()};
+  const Arithmetic d{context, wide->getType()};
   llvm::Value* k = d.nearest(builder.CreateFMul(wide, d.c(2.0 / std::numbers::pi)));
   llvm::Value* r = d.fma(k, d.c(-std::numbers::pi / 2), wide);
   r = d.fma(k, d.c(-6.123233995736766e-17), r);  // pi/2 beyond double's precision
@@ -71,7 +45,7 @@ llvm::Value* emit_sine(HostContext& context, llvm::Value* x, int64_t quadrant_of
   sine = builder.CreateFMul(sine, r);
   llvm::Value* cosine =
       d.polynomial(r2, {1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1.0});
-  llvm::Type* i64 = same_lanes(wide->getType(), builder.getInt64Ty());
+  llvm::Type* i64 = with_lanes_of(wide, builder.getInt64Ty());
   llvm::Value* quadrant = to_integer(context, k);
   quadrant = builder.CreateAdd(quadrant, llvm::ConstantInt::get(i64, static_cast<uint64_t>(quadrant_offset)));
   const auto bit = [&](uint64_t mask) {
@@ -85,10 +59,10 @@ llvm::Value* emit_sine(HostContext& context, llvm::Value* x, int64_t quadrant_of
 
 // Natural logarithm of a positive normal double: x = 2^e m with m in [sqrt(1/2), sqrt(2)),
 // log m = 2 artanh((m - 1) / (m + 1)).
-llvm::Value* log_of_double(HostContext& context, llvm::Value* x) {
+llvm::Value* log_of_double(EmitContext& context, llvm::Value* x) {
   auto& builder = context.builder;
-  const Lanes d{context, x->getType()};
-  llvm::Type* i64 = same_lanes(x->getType(), builder.getInt64Ty());
+  const Arithmetic d{context, x->getType()};
+  llvm::Type* i64 = with_lanes_of(x, builder.getInt64Ty());
   const auto integer = [&](uint64_t value) { return llvm::ConstantInt::get(i64, value); };
   const uint64_t half_root = std::bit_cast<uint64_t>(std::numbers::sqrt2 / 2);
   llvm::Value* shifted = builder.CreateSub(builder.CreateBitCast(x, i64), integer(half_root));
@@ -103,49 +77,11 @@ llvm::Value* log_of_double(HostContext& context, llvm::Value* x) {
   return d.fma(builder.CreateSIToFP(exponent, x->getType()), d.c(std::numbers::ln2), builder.CreateFMul(series, s));
 }
 
-// value * 2^n for integral n: in two factors, so that the largest results do not overflow early.
-llvm::Value* scale_twice(HostContext& context, llvm::Value* value, llvm::Value* n) {
-  auto& builder = context.builder;
-  llvm::Value* whole = to_integer(context, n);
-  llvm::Value* half = builder.CreateAShr(whole, 1);
-  value = builder.CreateFMul(value, power_of_two(context, half, value->getType()));
-  return builder.CreateFMul(value, power_of_two(context, builder.CreateSub(whole, half), value->getType()));
-}
-
-// The same by AVX-512's own instruction, some lanes at a time.
-llvm::Value* scale_at_once(HostContext& context, llvm::Value* value, llvm::Value* n) {
-  auto& builder = context.builder;
-  auto* type = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
-  const unsigned lanes = type ? type->getNumElements() : 1;
-  const unsigned step = lanes <= 4 ? 4 : lanes <= 8 ? 8 : 16;
-  const auto id = step == 4   ? llvm::Intrinsic::x86_avx512_mask_scalef_ps_128
-                  : step == 8 ? llvm::Intrinsic::x86_avx512_mask_scalef_ps_256
-                              : llvm::Intrinsic::x86_avx512_mask_scalef_ps_512;
-  auto* part_type = llvm::FixedVectorType::get(builder.getFloatTy(), step);
-  const auto part = [&](llvm::Value* x, unsigned first) -> llvm::Value* {
-    if (!type) return builder.CreateInsertElement(llvm::PoisonValue::get(part_type), x, uint64_t{0});
-    llvm::SmallVector<int, 16> mask;
-    for (unsigned i = 0; i < step; ++i) mask.push_back(first + i < lanes ? static_cast<int>(first + i) : -1);
-    return builder.CreateShuffleVector(x, mask);
-  };
-  std::vector<llvm::Value*> parts;
-  for (unsigned first = 0; first < lanes; first += step) {
-    std::vector<llvm::Value*> operands{part(value, first), part(n, first), llvm::Constant::getNullValue(part_type),
-                                       step == 16 ? builder.getInt16(0xffff) : builder.getInt8(0xff)};
-    if (step == 16) operands.push_back(builder.getInt32(4));  // rounding as the thread has it
-    parts.push_back(builder.CreateIntrinsic(id, {}, operands));
-  }
-  if (!type) return builder.CreateExtractElement(parts[0], uint64_t{0});
-  llvm::SmallVector<int, 64> kept;
-  for (unsigned i = 0; i < lanes; ++i) kept.push_back(static_cast<int>(i));
-  return builder.CreateShuffleVector(concat_vectors(context, parts), kept);
-}
-
 // e to a double; the result is meant for rounding to f32.
-llvm::Value* exp_of_double(HostContext& context, llvm::Value* x) {
+llvm::Value* exp_of_double(EmitContext& context, llvm::Value* x) {
   auto& builder = context.builder;
-  const Lanes d{context, x->getType()};
-  llvm::Type* i64 = same_lanes(x->getType(), builder.getInt64Ty());
+  const Arithmetic d{context, x->getType()};
+  llvm::Type* i64 = with_lanes_of(x, builder.getInt64Ty());
   llvm::Value* low = builder.CreateSelect(builder.CreateFCmpOLT(x, d.c(-700)), d.c(-700), x);
   llvm::Value* clamped = builder.CreateSelect(builder.CreateFCmpOGT(low, d.c(700)), d.c(700), low);
   llvm::Value* n = d.nearest(builder.CreateFMul(clamped, d.c(std::numbers::log2e)));
@@ -159,27 +95,17 @@ llvm::Value* exp_of_double(HostContext& context, llvm::Value* x) {
 
 }  // namespace
 
-// x = n ln 2 + r, |r| <= ln 2 / 2.
-llvm::Value* emit_exp(HostContext& context, llvm::Value* x) {
+llvm::Value* scale_twice(EmitContext& context, llvm::Value* value, llvm::Value* n) {
   auto& builder = context.builder;
-  const Lanes f{context, x->getType()};
-  // Below the smallest normal result the answer is 0, above the largest it is infinite.
-  llvm::Value* too_low = builder.CreateFCmpOLT(x, f.c(-87.33654022216797));
-  llvm::Value* too_high = builder.CreateFCmpOGT(x, f.c(88.72283935546875));
-  llvm::Value* n = f.nearest(builder.CreateFMul(x, f.c(std::numbers::log2e)));
-  llvm::Value* r = f.fma(n, f.c(-0.693359375), x);
-  r = f.fma(n, f.c(2.12194440e-4), r);
-  llvm::Value* p = f.polynomial(
-      r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
-  llvm::Value* value = builder.CreateFAdd(f.fma(p, builder.CreateFMul(r, r), r), f.c(1));
-  value = context.target.vector_bytes == 64 ? scale_at_once(context, value, n) : scale_twice(context, value, n);
-  value = builder.CreateSelect(too_low, f.c(0), value);
-  return builder.CreateSelect(too_high, llvm::ConstantFP::getInfinity(x->getType()), value);
+  llvm::Value* whole = to_integer(context, n);
+  llvm::Value* half = builder.CreateAShr(whole, 1);
+  value = builder.CreateFMul(value, power_of_two(context, half, value->getType()));
+  return builder.CreateFMul(value, power_of_two(context, builder.CreateSub(whole, half), value->getType()));
 }
 
-llvm::Value* emit_log(HostContext& context, llvm::Value* x) {
+llvm::Value* emit_log(EmitContext& context, llvm::Value* x) {
   auto& builder = context.builder;
-  const Lanes f{context, x->getType()};
+  const Arithmetic f{context, x->getType()};
   llvm::Value* value = builder.CreateFPTrunc(log_of_double(context, to_double(context, x)), x->getType());
   llvm::Value* infinity = llvm::ConstantFP::getInfinity(x->getType());
   value = builder.CreateSelect(builder.CreateFCmpOEQ(x, f.c(0)), builder.CreateFNeg(infinity), value);
@@ -187,27 +113,27 @@ llvm::Value* emit_log(HostContext& context, llvm::Value* x) {
   return builder.CreateSelect(builder.CreateFCmpULT(x, f.c(0)), llvm::ConstantFP::getNaN(x->getType()), value);
 }
 
-llvm::Value* emit_sin(HostContext& context, llvm::Value* x) { return emit_sine(context, x, 0); }
-llvm::Value* emit_cos(HostContext& context, llvm::Value* x) { return emit_sine(context, x, 1); }
+llvm::Value* emit_sin(EmitContext& context, llvm::Value* x) { return emit_sine(context, x, 0); }
+llvm::Value* emit_cos(EmitContext& context, llvm::Value* x) { return emit_sine(context, x, 1); }
 
 // |x| < 0.625: an odd polynomial; beyond: 1 - 2 / (e^2|x| + 1), with x's sign.
-llvm::Value* emit_tanh(HostContext& context, llvm::Value* x) {
+llvm::Value* emit_tanh(EmitContext& context, llvm::Value* x) {
   auto& builder = context.builder;
-  const Lanes f{context, x->getType()};
+  const Arithmetic f{context, x->getType()};
   llvm::Value* size = builder.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
   llvm::Value* x2 = builder.CreateFMul(x, x);
   llvm::Value* p =
       f.polynomial(x2, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1});
   llvm::Value* small = f.fma(builder.CreateFMul(p, x2), x, x);
-  llvm::Value* grown = builder.CreateFAdd(emit_exp(context, builder.CreateFAdd(size, size)), f.c(1));
+  llvm::Value* grown = builder.CreateFAdd(context.exp(builder.CreateFAdd(size, size)), f.c(1));
   llvm::Value* large = builder.CreateFSub(f.c(1), builder.CreateFDiv(f.c(2), grown));
   llvm::Value* value = builder.CreateSelect(builder.CreateFCmpOLT(size, f.c(0.625)), small, large);
   return builder.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, value, x);
 }
 
-llvm::Value* emit_pow(HostContext& context, llvm::Value* a, llvm::Value* b) {
+llvm::Value* emit_pow(EmitContext& context, llvm::Value* a, llvm::Value* b) {
   auto& builder = context.builder;
-  const Lanes f{context, a->getType()};
+  const Arithmetic f{context, a->getType()};
   llvm::Value* exponent = builder.CreateFMul(to_double(context, b), log_of_double(context, to_double(context, a)));
   llvm::Value* value = builder.CreateFPTrunc(exp_of_double(context, exponent), a->getType());
   value = builder.CreateSelect(builder.CreateFCmpOEQ(a, f.c(0)), f.c(0), value);

@@ -1,5 +1,4 @@
-// Pointwise ops, lane shuffles and row reductions. f32 arithmetic carries no fast-math flags, so what the
-// graph says is what runs: no contraction, no reassociation.
+// Pointwise ops, lane shuffles and row reductions on vectors of the host.
 #include "compiler/emit/host_context.h"
 #include "ir/support/check.h"
 
@@ -9,35 +8,6 @@ namespace {
 using kernel::index_of;
 using kernel::KOp;
 using kernel::Op;
-using llvm::Intrinsic::ID;
-
-bool is_float(const llvm::Value* value) { return value->getType()->getScalarType()->isFloatTy(); }
-
-llvm::Constant* real(llvm::Value* like, double value) { return llvm::ConstantFP::get(like->getType(), value); }
-
-llvm::Type* with_lanes_of(const llvm::Value* like, llvm::Type* element) {
-  const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(like->getType());
-  return vector ? llvm::FixedVectorType::get(element, vector->getNumElements()) : element;
-}
-
-// Larger (or smaller) of a and b; NaN if either is.
-llvm::Value* emit_extreme(HostContext& context, bool larger, llvm::Value* a, llvm::Value* b) {
-  auto& builder = context.builder;
-  if (!is_float(a))
-    return builder.CreateBinaryIntrinsic(larger ? ID(llvm::Intrinsic::smax) : ID(llvm::Intrinsic::smin), a, b);
-  llvm::Value* wins = larger ? builder.CreateFCmpOGT(a, b) : builder.CreateFCmpOLT(a, b);
-  return builder.CreateSelect(builder.CreateOr(wins, builder.CreateFCmpUNO(a, a)), a, b);
-}
-
-// Toward zero, NaN to 0. LLVM's own saturating conversion works lane by lane.
-llvm::Value* saturate_to_i32(HostContext& context, llvm::Value* x, llvm::Type* i32) {
-  auto& builder = context.builder;
-  llvm::Value* number = builder.CreateSelect(builder.CreateFCmpUNO(x, x), real(x, 0), x);
-  llvm::Value* too_high = builder.CreateFCmpOGE(number, real(x, 0x1p31));
-  llvm::Value* above = builder.CreateSelect(builder.CreateFCmpOLT(number, real(x, -0x1p31)), real(x, -0x1p31), number);
-  llvm::Value* inside = builder.CreateSelect(too_high, real(x, 0), above);
-  return builder.CreateSelect(too_high, llvm::ConstantInt::get(i32, INT32_MAX), builder.CreateFPToSI(inside, i32));
-}
 
 llvm::Value* emit_cast(HostContext& context, llvm::Value* x, Dtype from, Dtype to) {
   auto& builder = context.builder;
@@ -47,123 +17,10 @@ llvm::Value* emit_cast(HostContext& context, llvm::Value* x, Dtype from, Dtype t
   if (from == Dtype::f32 && to == Dtype::bf16) return round_to_bf16(context, x);
   if (from == Dtype::bf16 && to == Dtype::f32) return widen_bf16(context, x);
   if (from == Dtype::i32 && to == Dtype::f32) return builder.CreateSIToFP(x, f32);
-  if (from == Dtype::f32 && to == Dtype::i32) return saturate_to_i32(context, x, i32);
+  if (from == Dtype::f32 && to == Dtype::i32) return emit_i32_from_f32(context, x);
   if (from == Dtype::pred && to == Dtype::f32) return builder.CreateUIToFP(x, f32);
   if (from == Dtype::pred && to == Dtype::i32) return builder.CreateZExt(x, i32);
   STEPC_UNREACHABLE("cast {} -> {}", dtype_name(from), dtype_name(to));
-}
-
-llvm::Value* emit_logistic(HostContext& context, llvm::Value* x) {
-  auto& builder = context.builder;
-  llvm::Value* grown = builder.CreateFAdd(real(x, 1.0), emit_exp(context, builder.CreateFNeg(x)));
-  return builder.CreateFDiv(real(x, 1.0), grown);
-}
-
-llvm::Value* emit_unit_from_bits(HostContext& context, llvm::Value* bits) {
-  auto& builder = context.builder;
-  llvm::Value* whole = builder.CreateSIToFP(builder.CreateLShr(bits, 8), with_lanes_of(bits, builder.getFloatTy()));
-  return builder.CreateFMul(whole, real(whole, 0x1p-24));
-}
-
-// Division by an integer zero has no meaning in the graph; it must still not trap.
-llvm::Value* safe_divisor(HostContext& context, llvm::Value* b) {
-  llvm::Value* zero = llvm::Constant::getNullValue(b->getType());
-  return context.builder.CreateSelect(context.builder.CreateICmpEQ(b, zero), llvm::ConstantInt::get(b->getType(), 1),
-                                      b);
-}
-
-using Lanes = llvm::ArrayRef<llvm::Value*>;
-
-// One row an op: its operands' lanes to the result's. `cast` is apart, since it needs the dtypes.
-struct LaneRule {
-  Op op;
-  llvm::Value* (*emit)(HostContext& c, Lanes x);
-};
-
-constexpr LaneRule kLaneRules[] = {
-    {Op::neg,
-     [](HostContext& c, Lanes x) { return is_float(x[0]) ? c.builder.CreateFNeg(x[0]) : c.builder.CreateNeg(x[0]); }},
-    {Op::abs,
-     [](HostContext& c, Lanes x) -> llvm::Value* {
-       if (is_float(x[0])) return c.builder.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x[0]);
-       return c.builder.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x[0], c.builder.getFalse());
-     }},
-    {Op::exp, [](HostContext& c, Lanes x) { return emit_exp(c, x[0]); }},
-    {Op::log, [](HostContext& c, Lanes x) { return emit_log(c, x[0]); }},
-    {Op::sqrt,
-     [](HostContext& c, Lanes x) -> llvm::Value* {
-       return c.builder.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x[0]);
-     }},
-    {Op::rsqrt,
-     [](HostContext& c, Lanes x) {
-       return c.builder.CreateFDiv(real(x[0], 1.0), c.builder.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x[0]));
-     }},
-    {Op::sin, [](HostContext& c, Lanes x) { return emit_sin(c, x[0]); }},
-    {Op::cos, [](HostContext& c, Lanes x) { return emit_cos(c, x[0]); }},
-    {Op::tanh, [](HostContext& c, Lanes x) { return emit_tanh(c, x[0]); }},
-    {Op::logistic, [](HostContext& c, Lanes x) { return emit_logistic(c, x[0]); }},
-    {Op::floor,
-     [](HostContext& c, Lanes x) -> llvm::Value* {
-       return c.builder.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x[0]);
-     }},
-    {Op::is_finite,
-     [](HostContext& c, Lanes x) {
-       llvm::Value* size = c.builder.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x[0]);
-       return c.builder.CreateFCmpOLT(size, llvm::ConstantFP::getInfinity(x[0]->getType()));
-     }},
-    {Op::logical_not, [](HostContext& c, Lanes x) { return c.builder.CreateNot(x[0]); }},
-    {Op::unit_from_bits, [](HostContext& c, Lanes x) { return emit_unit_from_bits(c, x[0]); }},
-    {Op::add,
-     [](HostContext& c, Lanes x) {
-       return is_float(x[0]) ? c.builder.CreateFAdd(x[0], x[1]) : c.builder.CreateAdd(x[0], x[1]);
-     }},
-    {Op::sub,
-     [](HostContext& c, Lanes x) {
-       return is_float(x[0]) ? c.builder.CreateFSub(x[0], x[1]) : c.builder.CreateSub(x[0], x[1]);
-     }},
-    {Op::mul,
-     [](HostContext& c, Lanes x) {
-       return is_float(x[0]) ? c.builder.CreateFMul(x[0], x[1]) : c.builder.CreateMul(x[0], x[1]);
-     }},
-    {Op::div,
-     [](HostContext& c, Lanes x) {
-       return is_float(x[0]) ? c.builder.CreateFDiv(x[0], x[1]) : c.builder.CreateSDiv(x[0], safe_divisor(c, x[1]));
-     }},
-    {Op::rem, [](HostContext& c, Lanes x) { return c.builder.CreateSRem(x[0], safe_divisor(c, x[1])); }},
-    {Op::pow, [](HostContext& c, Lanes x) { return emit_pow(c, x[0], x[1]); }},
-    {Op::max, [](HostContext& c, Lanes x) { return emit_extreme(c, true, x[0], x[1]); }},
-    {Op::min, [](HostContext& c, Lanes x) { return emit_extreme(c, false, x[0], x[1]); }},
-    {Op::equal,
-     [](HostContext& c, Lanes x) {
-       return is_float(x[0]) ? c.builder.CreateFCmpOEQ(x[0], x[1]) : c.builder.CreateICmpEQ(x[0], x[1]);
-     }},
-    {Op::less,
-     [](HostContext& c, Lanes x) {
-       return is_float(x[0]) ? c.builder.CreateFCmpOLT(x[0], x[1]) : c.builder.CreateICmpSLT(x[0], x[1]);
-     }},
-    {Op::less_equal,
-     [](HostContext& c, Lanes x) {
-       return is_float(x[0]) ? c.builder.CreateFCmpOLE(x[0], x[1]) : c.builder.CreateICmpSLE(x[0], x[1]);
-     }},
-    {Op::logical_and, [](HostContext& c, Lanes x) { return c.builder.CreateAnd(x[0], x[1]); }},
-    {Op::logical_or, [](HostContext& c, Lanes x) { return c.builder.CreateOr(x[0], x[1]); }},
-    {Op::fma,
-     [](HostContext& c, Lanes x) -> llvm::Value* {
-       return c.builder.CreateIntrinsic(llvm::Intrinsic::fma, {x[0]->getType()}, {x[0], x[1], x[2]});
-     }},
-    {Op::select, [](HostContext& c, Lanes x) { return c.builder.CreateSelect(x[0], x[1], x[2]); }},
-};
-
-const LaneRule& lane_rule(Op op) {
-  for (const LaneRule& rule : kLaneRules)
-    if (rule.op == op) return rule;
-  STEPC_UNREACHABLE("no lane rule for {}", kernel::op_info(op).name);
-}
-
-// One step of a fixed-order combination.
-llvm::Value* combine(HostContext& context, Op op, llvm::Value* a, llvm::Value* b) {
-  if (op == Op::reduce_sum) return context.builder.CreateFAdd(a, b);
-  return emit_extreme(context, op == Op::reduce_max, a, b);
 }
 
 // Halves are combined until one lane is left; an odd lane at the end waits for the next round.
@@ -176,7 +33,7 @@ llvm::Value* reduce_lanes(HostContext& context, Op op, llvm::Value* vector) {
     llvm::SmallVector<int, 64> low, high;
     for (int i = 0; i < half; ++i) low.push_back(i), high.push_back(kept + i);
     llvm::Value* sums =
-        combine(context, op, builder.CreateShuffleVector(vector, low), builder.CreateShuffleVector(vector, high));
+        emit_combine(context, op, builder.CreateShuffleVector(vector, low), builder.CreateShuffleVector(vector, high));
     if (kept > half) {
       llvm::SmallVector<int, 64> widen;
       for (int i = 0; i < kept; ++i) widen.push_back(i < half ? i : -1);
@@ -240,7 +97,7 @@ void emit_pointwise(HostContext& context, const KOp& op) {
   for (size_t row = 0; row < context.rows(op.frags[0]).size(); ++row) {
     llvm::SmallVector<llvm::Value*, 3> lanes;
     for (auto id : op.frags) lanes.push_back(context.rows(id)[row]);
-    made.push_back(op.op == Op::cast ? emit_cast(context, lanes[0], from, to) : lane_rule(op.op).emit(context, lanes));
+    made.push_back(op.op == Op::cast ? emit_cast(context, lanes[0], from, to) : emit_lane_op(context, op.op, lanes));
   }
   context.frags[index_of(op.results[0])] = std::move(made);
 }

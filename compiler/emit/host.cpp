@@ -2,11 +2,9 @@
 // kernels compile in parallel.
 #include "compiler/emit/host.h"
 
-#include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
-#include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Host.h>
@@ -15,6 +13,7 @@
 #include <mutex>
 
 #include "compiler/emit/host_context.h"
+#include "compiler/emit/passes.h"
 #include "ir/support/check.h"
 
 namespace stepc {
@@ -104,34 +103,6 @@ void emit_function(HostContext& context) {
   builder.CreateRetVoid();
 }
 
-void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
-  llvm::PipelineTuningOptions tuning;
-  tuning.LoopVectorization = false;  // the kernel IR says what is a vector
-  tuning.SLPVectorization = false;
-  tuning.LoopUnrolling = false;
-  llvm::PassBuilder passes(&machine, tuning);
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  passes.registerModuleAnalyses(modules);
-  passes.registerCGSCCAnalyses(components);
-  passes.registerFunctionAnalyses(functions);
-  passes.registerLoopAnalyses(loops);
-  passes.crossRegisterProxies(loops, functions, components, modules);
-  passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
-}
-
-std::string emit_file(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType kind) {
-  llvm::SmallVector<char, 0> bytes;
-  llvm::raw_svector_ostream stream(bytes);
-  llvm::legacy::PassManager passes;
-  const bool unsupported = machine.addPassesToEmitFile(passes, stream, nullptr, kind);
-  STEPC_CHECK(!unsupported, "LLVM cannot write this file kind");
-  passes.run(module);
-  return {bytes.begin(), bytes.end()};
-}
-
 }  // namespace
 
 Result<HostCode> emit_host(const kernel::Kernel& kernel, const HostTarget& target, const HostEmitOptions& options) {
@@ -148,7 +119,7 @@ Result<HostCode> emit_host(const kernel::Kernel& kernel, const HostTarget& targe
   std::string problem;
   llvm::raw_string_ostream problem_stream(problem);
   STEPC_CHECK(!llvm::verifyModule(module, &problem_stream), "LLVM rejects kernel @{}: {}", kernel.name, problem);
-  optimise(module, *machine);
+  emit::optimise(module, *machine);
 
   HostCode code;
   if (options.want_llvm_text) {
@@ -157,9 +128,9 @@ Result<HostCode> emit_host(const kernel::Kernel& kernel, const HostTarget& targe
   }
   if (options.want_assembly) {
     const auto copy = llvm::CloneModule(module);
-    code.assembly = emit_file(*copy, *machine, llvm::CodeGenFileType::AssemblyFile);
+    code.assembly = emit::emit_file(*copy, *machine, llvm::CodeGenFileType::AssemblyFile);
   }
-  code.object = emit_file(module, *machine, llvm::CodeGenFileType::ObjectFile);
+  code.object = emit::emit_file(module, *machine, llvm::CodeGenFileType::ObjectFile);
   return code;
 }
 

@@ -3,25 +3,19 @@
 // bf16 lanes are i16: LLVM never sees a bf16 value, so it cannot move a rounding point.
 #pragma once
 
-#include <llvm/IR/IRBuilder.h>
-#include <llvm/IR/Module.h>
-
 #include <functional>
 #include <vector>
 
+#include "compiler/emit/emit_context.h"
 #include "compiler/schedule/schedule.h"
-#include "ir/kernel/kernel.h"
 
 namespace stepc::emit {
 
 using Rows = std::vector<llvm::Value*>;
 
-struct HostContext {
+struct HostContext : EmitContext {
   const kernel::Kernel& kernel;
   const HostTarget& target;
-  llvm::Module& module;
-  llvm::Function* function = nullptr;
-  llvm::IRBuilder<> builder;
   std::vector<Rows> frags;                    // by FragId
   std::vector<llvm::Value*> variables;        // by VarId, i64
   llvm::Value* task = nullptr;                // i64
@@ -30,19 +24,17 @@ struct HostContext {
   std::vector<llvm::MDNode*> noalias_scopes;  // by BufferId: all others
 
   HostContext(const kernel::Kernel& k, const HostTarget& t, llvm::Module& m)
-      : kernel(k),
+      : EmitContext(m),
+        kernel(k),
         target(t),
-        module(m),
-        builder(m.getContext()),
         frags(k.frags.size()),
         variables(k.variables.size()),
         buffer_base(k.buffers.size()),
         alias_scope(k.buffers.size()),
         noalias_scopes(k.buffers.size()) {}
 
-  llvm::Value* i64(int64_t value) { return builder.getInt64(static_cast<uint64_t>(value)); }
+  llvm::Value* exp(llvm::Value* x) override;  // emit_exp.cpp
   const Rows& rows(kernel::FragId id) const { return frags[kernel::index_of(id)]; }
-  llvm::BasicBlock* block(const char* name) { return llvm::BasicBlock::Create(module.getContext(), name, function); }
 };
 
 // ---- one function an op family, each in a file of its name ---------------------------------------------
@@ -66,13 +58,6 @@ void emit_shuffle(HostContext& context, const kernel::KOp& op);  // constant, la
 void emit_reduce(HostContext& context, const kernel::KOp& op);
 llvm::Value* round_to_bf16(HostContext& context, llvm::Value* f32);  // -> i16
 llvm::Value* widen_bf16(HostContext& context, llvm::Value* i16);     // -> f32
-// emit_math.cpp: vector expansions, one lane type f32; the stated errors are those of the graph op table
-llvm::Value* emit_exp(HostContext& context, llvm::Value* x);
-llvm::Value* emit_log(HostContext& context, llvm::Value* x);
-llvm::Value* emit_sin(HostContext& context, llvm::Value* x);
-llvm::Value* emit_cos(HostContext& context, llvm::Value* x);
-llvm::Value* emit_tanh(HostContext& context, llvm::Value* x);
-llvm::Value* emit_pow(HostContext& context, llvm::Value* a, llvm::Value* b);
 // emit_random.cpp
 void emit_random_bits(HostContext& context, const kernel::KOp& op);
 // emit_pack.cpp

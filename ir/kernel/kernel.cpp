@@ -71,6 +71,16 @@ int64_t buffer_alignment(const Buffer& buffer) {
   return buffer.swizzle_bytes ? 8 * 128 : kCacheLine;
 }
 
+// Do the warps of some role bring parts of a vector's reduction together?
+bool exchanges(const Kernel& kernel) {
+  if (kernel.target == Target::host) return false;
+  for (const KOp& op : kernel.ops) {
+    const bool reduces = op.op == Op::reduce_sum || op.op == Op::reduce_max || op.op == Op::reduce_min;
+    if (reduces && kernel.frag(op.frags[0]).shape.size() == 1) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 const OpInfo& op_info(Op op) { return op_table()[static_cast<size_t>(op)]; }
@@ -135,6 +145,11 @@ SharedLayout shared_layout(const Kernel& kernel) {
     const int64_t alignment = buffer_alignment(kernel.buffers[i]);
     layout.offset_bytes[i] = (layout.total_bytes + alignment - 1) / alignment * alignment;
     layout.total_bytes = layout.offset_bytes[i] + buffer_bytes(kernel.buffers[i]);
+  }
+  if (exchanges(kernel)) {
+    constexpr int64_t kExchangeBytes = 128;  // 4 for each of up to 32 warps
+    layout.exchange_offset = (layout.total_bytes + kExchangeBytes - 1) / kExchangeBytes * kExchangeBytes;
+    layout.total_bytes = layout.exchange_offset + kExchangeBytes;
   }
   return layout;
 }
