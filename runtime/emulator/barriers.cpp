@@ -22,8 +22,6 @@ bool Cluster::uniform_value(Warp& w, const Instruction& i, Row row, Mask lanes, 
 
 void Cluster::barrier(Warp& w, const Instruction& i, Mask lanes) {
   Cta& cta = w.cta();
-  if (lanes != w.live_)
-    return raise(FaultKind::divergence, w.site(i), fmt::format("only lanes {:#010x} execute it", lanes));
   uint32_t id = 0, count = 0;
   if (!uniform_value(w, i, i.a, lanes, &id)) return;
   if (i.b >= 0 && !uniform_value(w, i, i.b, lanes, &count)) return;

@@ -13,6 +13,15 @@ namespace {
 
 uint64_t mix(uint64_t a, uint64_t b) { return Random(a ^ (b * 0x9e3779b97f4a7c15ull)).next(); }
 
+// What ptxas gives each thread at entry where the kernel states its size; 0 where it does not.
+constexpr int kRegistersOfSm = 65536;
+int entry_registers(const Kernel& kernel) {
+  if (kernel.max_registers > 0) return kernel.max_registers;
+  const uint32_t required = kernel.required_threads[0] * kernel.required_threads[1] * kernel.required_threads[2];
+  const uint32_t threads = required > 0 ? required : kernel.max_threads;
+  return threads == 0 ? 0 : std::min(255, kRegistersOfSm / static_cast<int>(threads)) / 8 * 8;
+}
+
 }  // namespace
 
 std::vector<uint32_t> initial_registers(const Kernel& kernel) {
@@ -37,6 +46,7 @@ Cluster::Cluster(const Launch& launch, const std::vector<uint32_t>& registers, u
   const uint32_t align = kernel.dynamic_shared_align;
   const uint32_t statics = (kernel.static_shared_bytes + align - 1) / align * align;
   const size_t size = launch.cluster.count();
+  const int warps = (threads + kLanes - 1) / kLanes;
   for (size_t rank = 0; rank < size; ++rank) {
     auto cta = std::make_unique<Cta>();
     cta->kernel_ = &kernel;
@@ -45,6 +55,7 @@ Cluster::Cluster(const Launch& launch, const std::vector<uint32_t>& registers, u
     cta->threads_ = threads;
     cta->stress_ = launch.stress;
     cta->random_ = Random(random_.next());
+    cta->free_registers_ = kRegistersOfSm - entry_registers(kernel) * warps * kLanes;
     cta->shared_.assign(statics + launch.dynamic_shared_bytes, 0xff);
     ctas_.push_back(std::move(cta));
   }
@@ -53,6 +64,7 @@ Cluster::Cluster(const Launch& launch, const std::vector<uint32_t>& registers, u
     cta->index_ = place.linear;
     for (int w = 0; w * kLanes < threads; ++w) {
       cta->warps_.push_back(std::make_unique<Warp>(*cta, w, threads));
+      cta->warps_.back()->register_budget_ = entry_registers(kernel);
       fill_specials(*cta->warps_.back(), launch, place);
       running_.push_back(cta->warps_.back().get());
     }
@@ -138,6 +150,8 @@ bool Cluster::step(Warp& w) {
   }
   if (lanes == 0) {
     ++g.pc;
+  } else if (i.converged && lanes != g.lanes && !whole(w, i, lanes)) {
+    return false;
   } else if (i.opcode == Opcode::ordinary) {
     if (w.in_flight_count_ != 0) check_in_flight(w, i);
     i.run(w, i, lanes);
@@ -172,6 +186,15 @@ bool Cluster::gathered(Warp& w, const Instruction& i) {
   return (members & ~g.lanes) == 0;
 }
 
+// Where a guard keeps lanes from an instruction that needs them.
+bool Cluster::whole(Warp& w, const Instruction& i, Mask lanes) {
+  const Mask members = i.members == kNoRow ? w.live_ : w.u32(i.members)[std::countr_zero(lanes)];
+  if ((members & ~lanes) == 0) return true;
+  raise(FaultKind::divergence, w.site(i),
+        fmt::format("only lanes {:#010x} execute it, of {:#010x} that it needs", lanes, members));
+  return false;
+}
+
 void Cluster::check_in_flight(Warp& w, const Instruction& i) {
   const auto complain = [&](Row r, const char* what) {
     if (stopped_) return;
@@ -189,10 +212,6 @@ void Cluster::execute_units(Warp& w, const Instruction& i, Mask lanes) {
   LaneGroup& g = w.groups_[0];
   if (i.opcode == Opcode::cp_async_mbarrier_arrive) land_copies(w, lanes);
   if (w.in_flight_count_ != 0) check_in_flight(w, i);
-  if (i.converged && lanes != w.live_) {
-    raise(FaultKind::divergence, w.site(i), fmt::format("only lanes {:#010x} execute it", lanes));
-    return;
-  }
   const Outcome outcome = w.cta().units().execute(w, i, lanes);
   if (outcome == Outcome::wait) {
     g.state = GroupState::waiting_event;
@@ -222,6 +241,7 @@ void Cluster::execute_control(Warp& w, const Instruction& i, Mask lanes) {
     case Opcode::barrier_arrive: return barrier(w, i, lanes);
     case Opcode::cluster_arrive: return cluster_arrive(w, i);
     case Opcode::cluster_wait: return cluster_wait(w, i);
+    case Opcode::setmaxnreg: return set_register_budget(w, i);
     case Opcode::nanosleep:
       w.yield_ = true;
       ++g.pc;
@@ -286,6 +306,26 @@ void Cluster::exit_lanes(Warp& w, Mask lanes) {
   if (w.live_ == 0) after_exit(w);
 }
 
+// Taking registers waits until others have given back enough.
+void Cluster::set_register_budget(Warp& w, const Instruction& i) {
+  const int wanted = static_cast<int>(i.offset), change = (wanted - w.register_budget_) * kLanes;
+  if (w.register_budget_ == 0)
+    return raise(FaultKind::bad_operand, w.site(i), "needs a kernel that states .maxntid, .reqntid or .maxnreg");
+  if ((i.flags != 0) != (change >= 0))
+    return raise(FaultKind::bad_operand, w.site(i),
+                 fmt::format("{} registers, while the warp has {}", wanted, w.register_budget_));
+  LaneGroup& g = w.groups_[0];
+  if (change > w.cta().free_registers_) {
+    g.state = GroupState::waiting_event;
+    g.event = events_;
+    return;
+  }
+  w.cta().free_registers_ -= change;
+  w.register_budget_ = wanted;
+  ++g.pc;
+  if (change < 0) w.cta().event();
+}
+
 void Cluster::raise(FaultKind kind, const Site& at, std::string text) {
   ctas_[0]->fault({kind, at, std::move(text), {}, {}});
 }
@@ -310,6 +350,9 @@ std::string Cluster::warp_position(Warp& w) {
       const Cta::NamedBarrier& b = w.cta().barriers_[id % 16];
       why = fmt::format("barrier {}: {} of {} threads have arrived", id, b.arrived, b.expected);
     }
+    if (i->opcode == Opcode::setmaxnreg && waits)
+      why = fmt::format("{} registers are free, it needs {}", w.cta().free_registers_,
+                        (i->offset - w.register_budget_) * kLanes);
     const Site site = w.site(*i, g.lanes == w.live_ ? -1 : lane);
     text += fmt::format("\n  {}{}", describe(site), why.empty() ? "" : "\n    " + why);
   }

@@ -38,11 +38,13 @@ class Cluster {
 
   // ---- one instruction
   bool gathered(Warp& w, const Instruction& i);
+  bool whole(Warp& w, const Instruction& i, Mask lanes);
   void check_in_flight(Warp& w, const Instruction& i);
   void execute_units(Warp& w, const Instruction& i, Mask lanes);
   void execute_control(Warp& w, const Instruction& i, Mask lanes);
   void branch(Warp& w, const Instruction& i, Mask lanes);
   void exit_lanes(Warp& w, Mask lanes);
+  void set_register_budget(Warp& w, const Instruction& i);
   void merge_groups(Warp& w);
 
   // ---- barriers

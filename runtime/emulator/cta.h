@@ -121,6 +121,7 @@ class Cta {
   bool stress_ = true;
   Random random_;
   std::vector<uint8_t> shared_;
+  int free_registers_ = 0;  // of the SM's, for setmaxnreg
   const GlobalMemory::Allocation* last_allocation_ = nullptr;
   std::vector<std::unique_ptr<Warp>> warps_;
   std::unique_ptr<Units> units_;

@@ -53,6 +53,7 @@ enum class Opcode : uint8_t {
   cluster_arrive,
   cluster_wait,
   nanosleep,
+  setmaxnreg,  // offset: registers a thread; flags: 1 to take, 0 to give back
   // the asynchronous units (operands in Instruction::async)
   mbarrier_init,       // barrier, count
   mbarrier_inval,      // barrier

@@ -128,6 +128,7 @@ class Warp {
 
   std::vector<PendingCopies> copies_;
   std::vector<LaneGroup> groups_;  // [0] runs
+  int register_budget_ = 0;        // a thread's, moved by setmaxnreg; 0: not stated at entry
   uint64_t cluster_phase_ = 0;     // of the cluster barrier, at this warp's arrival; 0: not arrived
   bool wait_failed_ = false;
   bool yield_ = false;

@@ -200,7 +200,11 @@ TEST_CASE("barrier misuse") {
 TEST_CASE("warp-wide instructions that lanes cannot reach together") {
   CHECK(contains(fault_of("setp.lt.u32 %p1, %r0, 7; @%p1 ret; shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;"),
                  "divergent warp: needs lanes 0xffffffff, of which 0x0000007f have exited"));
-  CHECK(contains(fault_of("setp.lt.u32 %p1, %r0, 7; @%p1 bar.sync 0;"), "only lanes 0x0000007f execute it"));
+  CHECK(contains(fault_of("setp.lt.u32 %p1, %r0, 7; @%p1 bar.sync 0;"),
+                 "only lanes 0x0000007f execute it, of 0xffffffff that it needs"));
+  CHECK(contains(fault_of("setp.lt.u32 %p1, %r0, 7; @%p1 barrier.cluster.arrive.aligned;"), "only lanes 0x0000007f"));
+  CHECK(contains(fault_of("setp.lt.u32 %p1, %r0, 7; @%p1 shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;"),
+                 "only lanes 0x0000007f"));
   CHECK(contains(fault_of("setp.lt.u32 %p1, %r0, 7; @%p1 shfl.sync.bfly.b32 %r1, %r0, 8, 31, 127;"),
                  "which does not take part"));
   const std::string text = fault_of(
@@ -208,6 +212,26 @@ TEST_CASE("warp-wide instructions that lanes cannot reach together") {
       "%r1, %r0, 1, 31, -1;");
   CHECK(contains(text, "deadlock"));
   CHECK(contains(text, "lanes 0x0000ffff wait here for 0xffff0000"));
+}
+
+TEST_CASE("registers move between warps; taking more than others give back never ends") {
+  const auto report = [](const std::string& directives, const std::string& give, const std::string& take) {
+    Machine m;
+    const std::string text = module_text(".visible .entry k() " + directives +
+                                         " {\n.reg .pred %p<2>; .reg .b32 %r<2>; mov.u32 %r0, %tid.x; "
+                                         "setp.ge.u32 %p1, %r0, 128; @%p1 bra TAKE;\nsetmaxnreg.dec.sync.aligned.u32 " +
+                                         give +
+                                         "; ret;\n"
+                                         "TAKE: setmaxnreg.inc.sync.aligned.u32 " +
+                                         take + "; ret;\n}");
+    return text_of(m.run(text, {}, 384));
+  };
+  CHECK(report(".maxntid 384", "24", "240") == "");
+  const std::string stuck = report(".maxntid 384", "40", "240");
+  CHECK(contains(stuck, "deadlock"));
+  CHECK(contains(stuck, "registers are free, it needs 2304"));
+  CHECK(contains(report(".maxntid 384", "176", "240"), "176 registers, while the warp has 168"));
+  CHECK(contains(report("", "24", "240"), "needs a kernel that states .maxntid"));
 }
 
 TEST_CASE("trap") { CHECK(contains(fault_of("setp.eq.u32 %p1, %r0, 9; @%p1 trap;"), "lane 9")); }

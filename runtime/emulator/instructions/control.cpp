@@ -69,16 +69,17 @@ void decode_griddepcontrol(Form& f) {
   f.out().run = &nothing;
 }
 
-// The number of registers is checked by ptxas; here only what the instruction itself demands.
 void decode_setmaxnreg(Form& f) {
-  if (!f.take_any({"inc", "dec"}) || !f.take("sync") || !f.take("aligned") || f.take_type() != Type::u32)
-    return f.fail("no such form");
+  Instruction& i = f.out();
+  const bool inc = f.take("inc"), dec = f.take("dec");
+  if (inc == dec || !f.take("sync") || !f.take("aligned") || f.take_type() != Type::u32) return f.fail("no such form");
   f.expect(1);
-  const int64_t registers = f.immediate(0).value_or(0);
-  if (registers < 24 || registers > 256 || registers % 8 != 0)
-    f.fail(fmt::format("{} registers, expected a multiple of 8 from 24 to 256", registers));
-  f.out().converged = true;
-  f.out().run = &nothing;
+  i.opcode = Opcode::setmaxnreg;
+  i.converged = true;
+  i.flags = inc;
+  i.offset = f.immediate(0).value_or(0);
+  if (i.offset < 24 || i.offset > 256 || i.offset % 8 != 0)
+    f.fail(fmt::format("{} registers, expected a multiple of 8 from 24 to 256", i.offset));
 }
 
 void decode_nanosleep(Form& f) {

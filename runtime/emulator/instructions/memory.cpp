@@ -13,6 +13,11 @@ enum Flags : uint8_t { kWide = 1, kSigned = 2 };
 Address address_of(const Instruction& i) { return {i.a, i.c != 0, i.offset}; }
 
 uint64_t extended(const uint8_t* from, uint32_t bytes, bool is_signed) {
+  if (bytes == 4 && !is_signed) {
+    uint32_t word;
+    std::memcpy(&word, from, 4);
+    return word;
+  }
   uint64_t value = 0;
   std::memcpy(&value, from, bytes);
   if (is_signed && bytes < 8 && (value >> (8 * bytes - 1) & 1)) value |= ~uint64_t{0} << (8 * bytes);
