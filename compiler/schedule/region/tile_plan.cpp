@@ -10,6 +10,9 @@ namespace {
 
 using kernel::Index;
 
+// Columns of all tiles that are in registers at one time, beside the product's own: a thread has half as many numbers.
+constexpr int64_t kMaxLiveColumns = 160;
+
 class Planner {
  public:
   Planner(const Program& program, const Group& group, const MatmulGroup& matmul, int64_t rows, int64_t columns)
@@ -118,15 +121,21 @@ Result<TilePlan> plan_tiles(const Program& program, const Group& group, const Ma
   Planner planner(program, group, matmul, tile_rows, tile_columns);
   if (!planner.operands_agree()) return refuse("one operand is both sides of the product, in two shapes");
   std::optional<TilePlan> best;
+  bool best_fits = false;
   std::string reason = fmt::format("no number of columns that is a multiple of 8 divides {}", tile_columns);
   // Fewer columns may stay in dimensions of their own where more do not.
   for (int64_t step = std::min(max_step, tile_columns); step >= 8; step /= 2) {
     if (tile_columns % step != 0 || step % 8 != 0) continue;
     Result<TilePlan> plan = planner.plan(step);
     if (!plan && !best) reason = plan.error().message;
-    if (!plan || (best && plan->scattered >= best->scattered)) continue;
+    if (!plan) continue;
+    const int64_t results = static_cast<int64_t>(matmul.stores.size()) * matmul.sizes.parts();
+    const bool fits = step <= 16 || (plan->tile_loads + results + 1) * step <= kMaxLiveColumns;
+    if (best && plan->scattered >= best->scattered && !(plan->scattered == best->scattered && fits && !best_fits))
+      continue;
     best = *std::move(plan);
-    if (best->scattered == 0) break;
+    best_fits = fits;
+    if (fits && best->scattered == 0) break;
   }
   if (!best) return refuse(reason);
   best->columns = column_map(program, group);

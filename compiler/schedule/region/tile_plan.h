@@ -22,8 +22,8 @@ struct TilePlan {
 };
 
 // For fragments [tile_rows, tile_columns] whose rows and columns start at multiples of that. At most `max_step` columns
-// at once.
+// at once, and fewer where many tiles of operands and results are in registers at one time.
 Result<TilePlan> plan_tiles(const Program& program, const Group& group, const MatmulGroup& matmul, int64_t tile_rows,
-                            int64_t tile_columns, int64_t max_step = 32);
+                            int64_t tile_columns, int64_t max_step = 64);
 
 }  // namespace stepc

@@ -46,7 +46,7 @@ void TileRegion::store(const ProductTile& tile) {
       const bool whole = m % shape[0] == 0;
       maker_.set_lanes({shape[0], step_, whole ? Index(shape[0]) : min(Index(m) - tile.row, Index(shape[0])), step_});
       evaluate_scalars();
-      for (int64_t first = 0; first < shape[1]; first += step_) piece(first);
+      pieces(shape[1]);
       tile_ = nullptr;
     });
   };
@@ -60,37 +60,49 @@ void TileRegion::evaluate_scalars() {
       if (program_.type(operand).shape.empty()) at(operand, {});
 }
 
-// The piece of the tile from column `first` on.
-void TileRegion::piece(int64_t first) {
+TileRegion::Piece TileRegion::piece_at(int64_t first) {
   const int64_t columns = matmul_.sizes.columns();
-  first_ = first;
-  column_ = tile_->column + Index(first);
-  TileLanes lanes = maker_.lanes();
-  // Where pieces divide the columns they are whole or empty, and the condition says so in the form that bounds follow
-  // from.
-  const bool whole = columns % step_ == 0;
-  lanes.count = whole ? Index(step_) : min(Index(columns) - column_, Index(step_));
-  const Index exists = less(whole ? column_ + Index(step_ - 1) : column_, Index(columns));
-  builder_.when(exists, [&] {
-    const auto body = [&] {
-      maker_.set_lanes(lanes);
-      // All is read before anything is stored: a result may be written over an operand.
-      for (const Ready& ready : evaluate_stores()) finish(ready, first);
-    };
-    exists.is_constant() ? body() : scope(body);
-  });
+  Piece piece{maker_.lanes(), tile_->column + Index(first), first, {}};
+  piece.lanes.count = columns % step_ == 0 ? Index(step_) : min(Index(columns) - piece.column, Index(step_));
+  return piece;
+}
+
+// A piece is stored when the next one has been read: what comes from memory is then under way while this one is
+// computed. All that a piece reads is read before it is stored, as a result may be written over an operand.
+void TileRegion::pieces(int64_t columns) {
+  std::optional<Piece> before;
+  for (int64_t first = 0; first < columns; first += step_) {
+    Piece piece = piece_at(first);
+    // Where pieces divide the columns they are whole or empty; the condition is in the form that bounds follow from.
+    const bool whole = matmul_.sizes.columns() % step_ == 0;
+    const Index exists = less(whole ? piece.column + Index(step_ - 1) : piece.column, Index(matmul_.sizes.columns()));
+    if (exists.is_constant() && exists.constant() != 0) {
+      evaluate(piece);
+      if (before) finish(*before);
+      before = std::move(piece);
+      continue;
+    }
+    builder_.when(exists, [&] {
+      scope([&] {
+        evaluate(piece);
+        finish(piece);
+      });
+    });
+  }
+  if (before) finish(*before);
 }
 
 TilePosition TileRegion::place(int64_t part, int64_t width) {
   const int64_t columns = matmul_.sizes.columns();
   const int64_t shift = width == columns ? 0 : part * columns;
   return {math_.uniform(tile_->batch), math_.along_rows(tile_->row, matmul_.sizes.m),
-          math_.along_columns(column_ + Index(shift), shift, columns)};
+          math_.along_columns(piece_->column + Index(shift), shift, columns)};
 }
 
-std::vector<TileRegion::Ready> TileRegion::evaluate_stores() {
+void TileRegion::evaluate(Piece& piece) {
+  piece_ = &piece;
+  maker_.set_lanes(piece.lanes);
   const MatmulProblem& sizes = matmul_.sizes;
-  std::vector<Ready> ready;
   for (const MatmulStore& store : matmul_.stores) {
     const int64_t width = store.half ? sizes.columns() : sizes.n;
     for (int64_t part = 0; part < (store.half ? 1 : sizes.parts()); ++part) {
@@ -100,28 +112,37 @@ std::vector<TileRegion::Ready> TileRegion::evaluate_stores() {
       TilePosition to = where;
       for (NodeId id : store.views) to = after_view(math_, program_, program_.node(id), to);
       for (size_t d = 0; d < to.size(); ++d) to[d] = math_.shift(to[d], store.offset[d]);
-      ready.push_back({&store, part, value, std::move(to)});
+      piece.results.push_back({&store, value, std::move(to)});
     }
   }
-  return ready;
+  piece_ = nullptr;
 }
 
-void TileRegion::finish(const Ready& ready, int64_t first) {
+void TileRegion::finish(const Piece& piece) {
+  const TileLanes lanes = maker_.lanes();
+  maker_.set_lanes(piece.lanes);
+  for (const Ready& ready : piece.results) finish(piece, ready);
+  maker_.set_lanes(lanes);
+}
+
+void TileRegion::finish(const Piece& piece, const Ready& ready) {
   const MatmulProblem& sizes = matmul_.sizes;
   const ValueId result = ready.store->result;
-  TileStore store{result, ready.value.lanes, access_.tile_place(result, ready.at), false, 0, first, {}, {}};
-  store.height = maker_.lanes().height;
-  store.count = maker_.lanes().count;
-  const int64_t rows = sizes.batch * sizes.m;
-  if (store.place && builder_.kernel().buffer(store.place->buffer).shape.size() == 3) {
+  TileStore store{.result = result,
+                  .value = ready.value.lanes,
+                  .place = access_.tile_place(result, ready.at),
+                  .tile_column = piece.first,
+                  .height = piece.lanes.height,
+                  .count = piece.lanes.count};
+  const auto same = [](const Index& a, const Index& b) {
+    const Index distance = a - b;
+    return distance.is_constant() && distance.constant() == 0;
+  };
+  if (store.place && store.place->at.size() == 3) {
     const std::vector<Index>& at = store.place->at;
     const Shape& shape = builder_.kernel().buffer(store.place->buffer).shape;
-    const Index shift = at[2] - column_;
-    const auto same = [](const Index& a, const Index& b) {
-      const Index distance = a - b;
-      return distance.is_constant() && distance.constant() == 0;
-    };
-    store.in_order = shape[0] * shape[1] == rows && shape[0] == sizes.batch && store.place->rows == 1 &&
+    const Index shift = at[2] - piece.column;
+    store.in_order = shape[0] == sizes.batch && shape[1] == sizes.m && store.place->rows == 1 &&
                      same(at[0], tile_->batch) && same(at[1], tile_->row) && shift.is_constant();
     if (store.in_order) store.shift = shift.constant();
   }

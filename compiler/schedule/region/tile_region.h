@@ -58,16 +58,24 @@ class TileRegion {
   std::optional<std::string> failure() const { return failure_ ? failure_ : access_.failure(); }
 
  private:
-  void piece(int64_t first);
-  void evaluate_scalars();
+  // Some columns of the tile, and what is to be stored there.
   struct Ready {
     const MatmulStore* store = nullptr;
-    int64_t part = 0;
     TileValue value;
     TilePosition at;
   };
-  std::vector<Ready> evaluate_stores();
-  void finish(const Ready& ready, int64_t first);
+  struct Piece {
+    TileLanes lanes;
+    kernel::Index column;  // in columns()
+    int64_t first = 0;     // in the tile
+    std::vector<Ready> results;
+  };
+  void pieces(int64_t columns);
+  Piece piece_at(int64_t first);
+  void evaluate_scalars();
+  void evaluate(Piece& piece);
+  void finish(const Piece& piece);
+  void finish(const Piece& piece, const Ready& ready);
 
   TileValue at(ValueId value, const TilePosition& where);
   TileValue evaluate(ValueId value, const TilePosition& where);
@@ -80,6 +88,7 @@ class TileRegion {
   TileValue concat(ValueId value, const Node& node, const TilePosition& where);
   TileValue reduction(ValueId value, const Node& node, const TilePosition& where);
   TileValue gather_rows(ValueId value, const Node& node, const TilePosition& where);
+  kernel::Index index_at(ValueId value, const TilePosition& where, kernel::Range range);
   TileValue zeros(ValueId value) { return maker_.constant(0, program_.type(value).dtype); }
   TileValue unsupported(ValueId value, std::string_view reason);
   bool contains(ValueId value) const { return inside_[index_of(program_.value(value).producer)]; }
@@ -100,8 +109,7 @@ class TileRegion {
   std::map<std::vector<int64_t>, TileValue> known_;  // values at positions, of the open scopes
   std::map<std::vector<int64_t>, kernel::Index> known_indices_;
   const ProductTile* tile_ = nullptr;
-  kernel::Index column_;  // of the piece under way, in columns()
-  int64_t first_ = 0;     // the same in the tile
+  const Piece* piece_ = nullptr;  // under way
   std::optional<std::string> failure_;
 };
 

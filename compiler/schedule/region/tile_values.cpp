@@ -1,9 +1,9 @@
 // How TileRegion evaluates a value of its group at a position.
 #include <algorithm>
-#include <limits>
 
 #include "compiler/graph/fuse_check.h"
 #include "compiler/schedule/region/index_views.h"
+#include "compiler/schedule/region/region.h"
 #include "compiler/schedule/region/tile_region.h"
 #include "ir/support/check.h"
 
@@ -17,17 +17,6 @@ KOp kernel_op(Op op) {
   const auto same = kernel::op_from_name(op_info(op).name);
   STEPC_CHECK(same, "kernel IR has no {}", op_info(op).name);
   return *same;
-}
-
-double reduction_start(Op op) {
-  if (op == Op::reduce_sum) return 0;
-  const double infinity = std::numeric_limits<double>::infinity();
-  return op == Op::reduce_max ? -infinity : infinity;
-}
-
-KOp reduction_step(Op op) {
-  if (op == Op::reduce_sum) return KOp::add;
-  return op == Op::reduce_max ? KOp::max : KOp::min;
 }
 
 }  // namespace
@@ -81,7 +70,7 @@ std::optional<std::vector<int64_t>> TileRegion::lanes_of(const TileIndex& column
     }
     return lanes;
   }
-  const Index distance = column.base - column_ - Index(shift);
+  const Index distance = column.base - piece_->column - Index(shift);
   if (column.dynamic() || column.row != 0 || !distance.is_constant()) return std::nullopt;
   for (size_t c = 0; c < lanes.size(); ++c)
     lanes[c] = distance.constant() + (column.column.empty() ? 0 : column.column[c]);
@@ -103,7 +92,7 @@ TileValue TileRegion::product(const TilePosition& where) {
   for (int64_t part = 0; part < sizes.parts(); ++part) {
     auto lanes = lanes_of(at[2], part);
     if (!lanes) continue;
-    for (int64_t& lane : *lanes) lane += first_;
+    for (int64_t& lane : *lanes) lane += piece_->first;
     const auto [low, high] = std::minmax_element(lanes->begin(), lanes->end());
     if (*low < 0 || *high >= width) continue;
     const TileValue sum{tile_->sums[static_cast<size_t>(part)], Spread::tile};
@@ -181,7 +170,7 @@ TileValue TileRegion::reduction(ValueId value, const Node& node, const TilePosit
   const std::vector<int64_t>& axes = node.attrs.integers(AttrKey::axes);
   int64_t count = 1;
   for (int64_t axis : axes) count *= shape[static_cast<size_t>(axis)];
-  if (count == 0) return maker_.constant(reduction_start(node.op), Dtype::f32);
+  if (count == 0) return maker_.constant(schedule::reduction_start(node.op), Dtype::f32);
   TileValue sum;
   for (int64_t i = 0; i < count; ++i) {
     TilePosition inner;
@@ -196,9 +185,19 @@ TileValue TileRegion::reduction(ValueId value, const Node& node, const TilePosit
       rest /= extent;
     }
     const TileValue element = at(operand, inner);
-    sum = sum.valid() ? maker_.pointwise(reduction_step(node.op), {sum, element}) : element;
+    sum = sum.valid() ? maker_.pointwise(schedule::reduction_step(node.op), {sum, element}) : element;
   }
   return sum;
+}
+
+// An i32 value at a uniform position.
+Index TileRegion::index_at(ValueId value, const TilePosition& where, kernel::Range range) {
+  std::vector<int64_t> key = position_key(math_, where);
+  key.push_back(static_cast<int64_t>(value));
+  if (const auto found = known_indices_.find(key); found != known_indices_.end()) return found->second;
+  const Index index = contains(value) ? builder_.to_index(at(value, where).lanes, range, "row")
+                                      : access_.load_index(value, where, range);
+  return known_indices_[key] = index;
 }
 
 // Row -1 is a row of zeros: row 0 is read for it, and zero selected.
@@ -210,16 +209,12 @@ TileValue TileRegion::gather_rows(ValueId value, const Node& node, const TilePos
   const TilePosition row_at{where[0]};
   const TileValue zero = maker_.i32(0);
   TileValue row;
-  if (where[0].uniform() && !contains(node.operands[1])) {
-    std::vector<int64_t> key = position_key(math_, row_at);
-    key.push_back(static_cast<int64_t>(node.operands[1]));
-    if (!known_indices_.contains(key))
-      known_indices_[key] = access_.load_index(node.operands[1], row_at, {-1, rows - 1});
-    row = maker_.from_index(known_indices_.at(key));
-    inner[0] = math_.uniform(max(known_indices_.at(key), Index(0)));
+  if (where[0].uniform()) {
+    const Index number = index_at(node.operands[1], row_at, {-1, rows - 1});
+    row = maker_.from_index(number);
+    inner[0] = math_.uniform(max(number, Index(0)));
   } else {
     row = at(node.operands[1], row_at);
-    if (row.spread == Spread::none) return unsupported(value, "its row is computed, and one for all of a tile");
     inner[0] = math_.from_value(maker_.pointwise(KOp::max, {row, zero}), {0, rows - 1});
   }
   const TileValue missing = maker_.pointwise(KOp::less, {row, zero});
