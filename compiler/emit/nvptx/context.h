@@ -163,6 +163,7 @@ llvm::Value* emit_global_address(GpuContext& context, const kernel::Ref& ref);
 void emit_load(GpuContext& context, const kernel::KOp& op);
 void emit_store(GpuContext& context, const kernel::KOp& op);
 void emit_gather(GpuContext& context, const kernel::KOp& op);
+void emit_scatter(GpuContext& context, const kernel::KOp& op);
 void emit_load_index(GpuContext& context, const kernel::KOp& op);
 
 // ---- pointwise.cpp

@@ -134,6 +134,7 @@ void emit_op(GpuContext& context, const KOp& op, std::vector<Words>& yielded) {
     case Op::load: return emit_load(context, op);
     case Op::store: return emit_store(context, op);
     case Op::gather: return emit_gather(context, op);
+    case Op::scatter: return emit_scatter(context, op);
     case Op::constant:
     case Op::lane:
     case Op::from_index:

@@ -96,7 +96,8 @@ Access make_access(GpuContext& context, const KOp& op, kernel::FragId id) {
   if (!strides.empty()) access.column_bytes = strides.back() * access.element_bytes;
   int64_t alignment = access.place.alignment;
   if (frag.shape.size() == 2) {
-    access.row_bytes = strides[row_dimension(op, *access.buffer)] * access.element_bytes;
+    // Elements at computed offsets may be a tile's while the buffer has no rows.
+    if (strides.size() >= 2) access.row_bytes = strides[row_dimension(op, *access.buffer)] * access.element_bytes;
     alignment = std::gcd(alignment, access.row_bytes);
     access.height = limit(context, op, 1, frag.shape[0]);
   }
@@ -275,6 +276,15 @@ llvm::Value* counts_all(GpuContext& context, const Access& access) {
   return context.builder.CreateICmpEQ(access.count, context.i32(access.width));
 }
 
+// Of gather and scatter: the element's distance from the place is all there is.
+void move_by(GpuContext& context, Access& access, llvm::Value* offset) {
+  auto& builder = context.builder;
+  access.row_bytes = access.column_bytes = 0;
+  access.thread_bytes = is_shared(access)
+                            ? builder.CreateMul(offset, context.i32(access.element_bytes))
+                            : builder.CreateMul(widen_index(context, offset), context.i64(access.element_bytes));
+}
+
 Access without_count(Access access) {
   access.count = nullptr;
   return access;
@@ -358,21 +368,16 @@ void emit_store(GpuContext& context, const KOp& op) {
 }
 
 void emit_gather(GpuContext& context, const KOp& op) {
-  auto& builder = context.builder;
   const kernel::FragId id = op.results[0];
   Access access = make_access(context, op, id);
   const Words offsets = context.words(op.frags[0]);
-  access.row_bytes = access.column_bytes = 0;  // the offsets say it all
   Words all;
   for (int64_t slot = 0; slot < context.slots(id); ++slot) all.push_back(zero_word(context, access.dtype));
   for_units(context, access, 1, false, [&](const std::vector<Unit>& units, llvm::Value* condition) {
     const auto load = [&] {
       Words words;
       for (const Unit& unit : units) {
-        llvm::Value* offset = offsets[static_cast<size_t>(unit.slot)];
-        const int64_t bytes = access.element_bytes;
-        access.thread_bytes = is_shared(access) ? builder.CreateMul(offset, context.i32(bytes))
-                                                : builder.CreateMul(widen_index(context, offset), context.i64(bytes));
+        move_by(context, access, offsets[static_cast<size_t>(unit.slot)]);
         words.push_back(load_unit(context, access, unit, 1)[0]);
       }
       return words;
@@ -382,6 +387,26 @@ void emit_gather(GpuContext& context, const KOp& op) {
     for (size_t u = 0; u < units.size(); ++u) all[static_cast<size_t>(units[u].slot)] = words[u];
   });
   set_slots(context, id, all);
+}
+
+void emit_scatter(GpuContext& context, const KOp& op) {
+  const kernel::FragId id = op.frags[0];
+  const Access access = make_access(context, op, id);
+  const Words words = slots_of(context, id);
+  const Words offsets = context.words(op.frags[1]);
+  for_units(context, access, 1, true, [&](const std::vector<Unit>& units, llvm::Value* condition) {
+    const auto store = [&] {
+      for (const Unit& unit : units) {
+        Access moved = access;
+        move_by(context, moved, offsets[static_cast<size_t>(unit.slot)]);
+        store_unit(context, moved, unit, 1, words);
+      }
+    };
+    if (condition)
+      emit_when(context, condition, store);
+    else
+      store();
+  });
 }
 
 void emit_load_index(GpuContext& context, const KOp& op) {
