@@ -32,7 +32,7 @@ Table mapped(const Table& table, const Function& function) {
 
 // Of a + b; an index without a table counts where it is a constant.
 Table sum_of(const TileIndex& a, const TileIndex& b) {
-  const auto constant = [](const TileIndex& x) { return x.uniform() && x.base.is_constant(); };
+  const auto constant = [](const TileIndex& x) { return !x.table && x.uniform() && x.base.is_constant(); };
   if (a.table && constant(b)) return mapped(a.table, [&](int64_t x) { return x + b.base.constant(); });
   if (b.table && constant(a)) return mapped(b.table, [&](int64_t x) { return x + a.base.constant(); });
   if (!a.table || !b.table) return nullptr;
