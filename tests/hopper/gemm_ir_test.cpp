@@ -1,55 +1,15 @@
 // Hopper's contraction template as kernel IR: what it declares, and that every access but those TMA clips is proved
 // to be in bounds, for all operand orders and edges.
-#include <doctest/doctest.h>
-
-#include "compiler/schedule/sm90/gemm.h"
 #include "compiler/schedule/sm90/templates.h"
-#include "ir/kernel/builder_hopper.h"
 #include "ir/kernel/parse.h"
 #include "ir/kernel/print.h"
 #include "ir/kernel/verify.h"
+#include "tests/hopper/gemm_kernels.h"
 #include "tests/support/golden.h"
 #include "tests/support/run_group.h"
 
 namespace stepc::sm90 {
 namespace {
-
-using kernel::BufferId;
-using kernel::Index;
-using kernel::KernelBuilder;
-
-MatmulProblem product(int64_t m, int64_t n, int64_t k, int64_t batch, bool transpose_a, bool transpose_b) {
-  MatmulProblem problem{m, n, k, batch};
-  problem.a_dtype = problem.b_dtype = problem.math_dtype = Dtype::bf16;
-  problem.transpose_a = transpose_a;
-  problem.transpose_b = transpose_b;
-  return problem;
-}
-
-kernel::Kernel build(const MatmulProblem& problem, const GemmConfig& config, Dtype dtype) {
-  KernelBuilder builder("gemm", kernel::Target::sm90);
-  const int64_t m = problem.m, n = problem.n, k = problem.k;
-  const Shape a = problem.transpose_a ? Shape{problem.batch, k, m} : Shape{problem.batch, m, k};
-  const Shape b = problem.transpose_b ? Shape{problem.batch, n, k} : Shape{problem.batch, k, n};
-  const GemmBuffers buffers{builder.global("a", Dtype::bf16, a), builder.global("b", Dtype::bf16, b)};
-  const BufferId y = builder.global("y", dtype, {problem.batch, m, n});
-  builder.set_grid(config.tasks(problem));
-  builder.set_cluster(config.cluster);
-  const bool by_tma = dtype == Dtype::bf16;
-  const BufferId map = by_tma ? builder.tensor_map("y_map", y, {1, kGroupRows, kPanel}, 128) : y;
-  PanelStores panels(builder, config, by_tma ? config.blocks() * config.tile_n / kPanel : 0);
-  GemmEpilogue epilogue;
-  epilogue.begin_tile = [&] { panels.begin_tile(); };
-  epilogue.finish = [&] { panels.finish(); };
-  epilogue.store = [&](const GemmSlice& slice) {
-    const kernel::Value rounded = builder.cast(slice.sums[0], dtype);
-    const std::vector<Index> at{slice.batch, slice.row, slice.column};
-    if (by_tma) return panels.put(rounded, map, at);
-    builder.store_tile(rounded, y, at, 1, min(n - slice.column, slice.columns), min(m - slice.row, kGroupRows));
-  };
-  emit_gemm(builder, problem, config, buffers, epilogue);
-  return builder.finish();
-}
 
 TEST_CASE("the contraction kernel's accesses are in bounds for every operand order") {
   for (const bool transpose_a : {false, true})
@@ -57,7 +17,7 @@ TEST_CASE("the contraction kernel's accesses are in bounds for every operand ord
       for (const int64_t m : {8, 296, 8192}) {
         const MatmulProblem problem = product(m, 504, 200, 2, transpose_a, transpose_b);
         REQUIRE_FALSE(gemm_obstacle(problem).has_value());
-        for (GemmConfig config : gemm_candidates(problem))
+        for (GemmConfig config : gemm_candidates(problem, kHopper))
           for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
             CAPTURE(describe(config));
             const kernel::Kernel kernel = build(problem, config, dtype);
@@ -72,7 +32,7 @@ TEST_CASE("the contraction kernel's accesses are in bounds for every operand ord
 
 TEST_CASE("the tile follows the shape") {
   const auto tile = [](int64_t m, int64_t n, int64_t k) {
-    const GemmConfig config = pick_gemm(product(m, n, k, 1, false, false));
+    const GemmConfig config = pick_gemm(product(m, n, k, 1, false, false), kHopper);
     return fmt::format("{}x{}", config.tile_m, config.tile_n);
   };
   CHECK(tile(8192, 8192, 8192) == "128x256");
@@ -104,7 +64,7 @@ TEST_CASE("the text of a product rounded to bf16") {
                                g.output("y", g.matmul(x, w, Dtype::bf16));
                              }};
   const Module module = test::one_group_module(test);
-  const auto scheduled = schedule_gemm(module.programs[0], module.programs[0].groups[0]);
+  const auto scheduled = schedule_gemm(module.programs[0], module.programs[0].groups[0], kHopper);
   REQUIRE_MESSAGE(scheduled.has_value(), scheduled.error().text());
   REQUIRE(scheduled->has_value());
   test::check_golden("schedule/gemm.sm90.kir", fmt::format("// {}; {}\n{}", (*scheduled)->problem, (*scheduled)->config,

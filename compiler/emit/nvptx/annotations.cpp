@@ -19,6 +19,12 @@ void annotate_entry(GpuContext& context, int64_t threads) {
   add("reqntidx", constant(context.i32(threads)));
   add("reqntidy", constant(context.i32(1)));
   add("reqntidz", constant(context.i32(1)));
+  // ptxas takes setmaxnreg only where it knows what a task has at its entry.
+  for (const kernel::Role& role : context.kernel.roles)
+    if (role.registers > 0) {
+      add("minctasm", constant(context.i32(1)));
+      break;
+    }
   // Parameters that are read in place, by position from 1: tensor maps.
   std::vector<llvm::Metadata*> in_place;
   for (const llvm::Argument& argument : context.function->args())

@@ -2,6 +2,7 @@
 #include <llvm/IR/IntrinsicsNVPTX.h>
 
 #include "compiler/emit/nvptx/context.h"
+#include "compiler/emit/nvptx/hopper.h"
 #include "compiler/emit/nvptx/leaf.h"
 #include "ir/support/check.h"
 
@@ -181,25 +182,25 @@ void emit_op(GpuContext& context, const KOp& op, std::vector<Words>& yielded) {
     case Op::sync:
     case Op::sync_arrive: return emit_sync(context, op);
     case Op::once: return emit_once(context, op);
-    case Op::copy_async:
-    case Op::copy_commit:
-    case Op::copy_wait:
-    case Op::mma_sync:
-    case Op::mma_sync_rs:
-    case Op::stmatrix:
+    case Op::stmatrix: return emit_stmatrix(context, op);
     case Op::wait:
     case Op::arrive:
-    case Op::expect:
+    case Op::expect: return emit_barrier_op(context, op);
     case Op::tma_load:
     case Op::tma_store:
     case Op::bulk_load:
     case Op::bulk_reduce:
     case Op::bulk_commit:
     case Op::bulk_wait:
-    case Op::fence_async:
+    case Op::fence_async: return emit_bulk_op(context, op);
     case Op::wgmma:
     case Op::wgmma_rs:
-    case Op::wgmma_wait:
+    case Op::wgmma_wait: return emit_warpgroup_op(context, op);
+    case Op::copy_async:
+    case Op::copy_commit:
+    case Op::copy_wait:
+    case Op::mma_sync:
+    case Op::mma_sync_rs:
     case Op::pack:
     case Op::mma:
     case Op::prefetch: break;

@@ -2,6 +2,7 @@
 #include <llvm/IR/IntrinsicsNVPTX.h>
 
 #include "compiler/emit/nvptx/context.h"
+#include "compiler/emit/nvptx/hopper.h"
 #include "compiler/emit/nvptx/leaf.h"
 #include "ir/kernel/launch.h"
 #include "ir/support/check.h"
@@ -191,7 +192,9 @@ void emit_entry(GpuContext& context) {
   bind_shared(context);
   annotate_entry(context, kernel::gpu_launch(context.kernel).threads);
   context.task = builder.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x, {}, {});
+  emit_hopper_entry(context);
   emit_roles(context);
+  emit_hopper_exit(context);
   builder.CreateRetVoid();
 }
 

@@ -66,13 +66,14 @@ BufferId buffer_of(const std::vector<ValueId>& values, const std::vector<BufferI
 
 }  // namespace
 
-Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, const Group& group) {
+Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, const Group& group,
+                                                     const GpuTarget& target) {
   ScheduledKernel scheduled;
   scheduled.operands = group_operands(program, group);
   scheduled.results = group_results(program, group);
   const MatmulGroup matmul = analyse_matmul(program, group, scheduled.results);
   if (gemm_obstacle(matmul.sizes) || !matmul.plain) return std::optional<ScheduledKernel>();
-  const GemmConfig config = pick_gemm(matmul.sizes);
+  const GemmConfig config = pick_gemm(matmul.sizes, target);
   KernelBuilder builder("gemm", kernel::Target::sm90);
   Draft draft{program, matmul, config, builder, {}, {}};
   for (size_t i = 0; i < scheduled.operands.size(); ++i) {

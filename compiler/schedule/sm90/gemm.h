@@ -16,12 +16,11 @@
 
 namespace stepc::sm90 {
 
-constexpr int64_t kBlockK = 64;     // bf16 columns of one 128-byte row of a swizzled tile
-constexpr int64_t kPanel = 64;      // columns of a panel
-constexpr int64_t kConsumers = 2;   // groups of warps that own accumulators
-constexpr int64_t kGroupWarps = 4;  // of each, and of the producer
-constexpr int64_t kGroupRows = 64;  // of one wgmma
-constexpr int64_t kMultiprocessors = 132;
+constexpr int64_t kBlockK = 64;           // bf16 columns of one 128-byte row of a swizzled tile
+constexpr int64_t kPanel = 64;            // columns of a panel
+constexpr int64_t kConsumers = 2;         // groups of warps that own accumulators
+constexpr int64_t kGroupWarps = 4;        // of each, and of the producer
+constexpr int64_t kGroupRows = 64;        // of one wgmma
 constexpr int64_t kSharedBytes = 232448;  // that a task may have
 
 struct GemmConfig {
@@ -33,6 +32,7 @@ struct GemmConfig {
   int64_t boxes = 2;     // of a consumer, 64 x 64 bf16, on their way out
   int64_t producer_registers = 40;
   int64_t consumer_registers = 232;
+  int64_t processors = 132;  // of the target
 
   int64_t blocks() const { return tile_m / (kConsumers * kGroupRows); }  // accumulators of a consumer
   int64_t tile_columns(const MatmulProblem& problem) const { return tile_n / problem.parts(); }
@@ -48,10 +48,10 @@ std::string describe(const GemmConfig& config);
 
 // Why TMA and wgmma cannot take the product as it lies in memory, if so.
 std::optional<std::string> gemm_obstacle(const MatmulProblem& problem);
-std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem);
+std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem, const GpuTarget& target);
 // The time expected of a configuration, in arbitrary units.
 double gemm_cost(const MatmulProblem& problem, const GemmConfig& config);
-GemmConfig pick_gemm(const MatmulProblem& problem);
+GemmConfig pick_gemm(const MatmulProblem& problem, const GpuTarget& target);
 
 // Rows and columns of a finished tile: what one consumer holds of 64 rows, a slice of the columns at a time.
 struct GemmSlice {

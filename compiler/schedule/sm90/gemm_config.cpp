@@ -40,7 +40,7 @@ int64_t GemmConfig::units(const MatmulProblem& problem) const {
   return problem.batch * units_m(problem) * tiles_n(problem);
 }
 int64_t GemmConfig::tasks(const MatmulProblem& problem) const {
-  return std::min(kMultiprocessors / cluster, units(problem)) * cluster;
+  return std::min(processors / cluster, units(problem)) * cluster;
 }
 int64_t GemmConfig::shared_bytes() const {
   const int64_t barriers = 2 * stages * 8;
@@ -58,12 +58,13 @@ std::optional<std::string> gemm_obstacle(const MatmulProblem& problem) {
   return std::nullopt;
 }
 
-std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem) {
+std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem, const GpuTarget& target) {
   std::vector<GemmConfig> candidates;
   for (const int64_t tile_n : {256, 192, 128, 64}) {
     if (problem.halves && tile_n % (2 * kPanel) != 0) continue;
     GemmConfig config;
     config.tile_n = tile_n;
+    config.processors = target.processors;
     if (tile_n == 192) config.boxes = 3;
     fit_stages(config);
     // Groups that divide the tiles leave no ragged one, whose width would be a division at run time.
@@ -80,14 +81,14 @@ std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem) {
 }
 
 double gemm_cost(const MatmulProblem& problem, const GemmConfig& config) {
-  const auto waves = static_cast<double>(ceil_div(config.units(problem) * config.cluster, kMultiprocessors));
+  const auto waves = static_cast<double>(ceil_div(config.units(problem) * config.cluster, config.processors));
   const auto blocks = static_cast<double>(ceil_div(problem.k, kBlockK));
   const auto area = static_cast<double>(config.tile_m * config.tile_n);
   return waves * area * slowdown(config.tile_n) * (blocks + kTileOverhead);
 }
 
-GemmConfig pick_gemm(const MatmulProblem& problem) {
-  const std::vector<GemmConfig> candidates = gemm_candidates(problem);
+GemmConfig pick_gemm(const MatmulProblem& problem, const GpuTarget& target) {
+  const std::vector<GemmConfig> candidates = gemm_candidates(problem, target);
   STEPC_CHECK(!candidates.empty(), "no tile for {}", stepc::describe(problem));
   return *std::min_element(candidates.begin(), candidates.end(), [&](const GemmConfig& x, const GemmConfig& y) {
     return gemm_cost(problem, x) < gemm_cost(problem, y);

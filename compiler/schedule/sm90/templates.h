@@ -7,7 +7,8 @@
 
 namespace stepc::sm90 {
 
-Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, const Group& group);
+Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, const Group& group,
+                                                     const GpuTarget& target);
 Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program, const Group& group);
 Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& program, const Group& group);
 
