@@ -35,7 +35,7 @@ AttentionConfig pick(const AttentionSizes& sizes, int64_t stages) {
 
 bool fits(const AttentionSizes& sizes) {
   const bool known_dim = sizes.dim == kAttentionBlock || sizes.dim == 2 * kAttentionBlock;
-  return sizes.causal && known_dim && sizes.batch > 0 && sizes.tokens > 0 && sizes.heads > 0;
+  return sizes.causal && sizes.scale > 0 && known_dim && sizes.batch > 0 && sizes.tokens > 0 && sizes.heads > 0;
 }
 
 // A kernel with the group's buffers declared, those of the attention op under the shapes that it sees.

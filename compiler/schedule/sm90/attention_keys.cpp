@@ -69,16 +69,16 @@ class Keys {
     const Index first = b_.name("first", done + b_.copy());
     const Index last = b_.name("last", done + blocks() - 1 - tile.rank * 2);
     parts_.wait_full(k_, tile.wave);
-    Value s = wgmma_wait(b_, {scores(tile, first)}, 0)[0];
-    s = parts_.hide_future(s, parts_.constant(-std::numeric_limits<double>::infinity(), s), true, 0);
+    const Value s = exponents(wgmma_wait(b_, {scores(tile, first)}, 0)[0], first);
+    const Value visible =
+        parts_.hide_future(s, parts_.constant(-std::numeric_limits<double>::infinity(), s), true, 0);
     parts_.wait_full(v_, tile.wave);
-    const std::vector<Value> initial{parts_.zeros(sizes_.dim), parts_.zeros(sizes_.dim), s};
+    const std::vector<Value> initial{parts_.zeros(sizes_.dim), parts_.zeros(sizes_.dim), visible};
     auto end = b_.loop("i", 0, last - first, 1, initial, [&](Index i, const std::vector<Value>& carried) {
       return block(tile, b_.name("turn", first + i), carried, true);
     });
-    end = block(tile, last, end, false);
     parts_.release(k_, tile.wave);
-    parts_.release(v_, tile.wave);
+    end = block(tile, last, end, false);
     const Index token = b_.name("token", tile.rank * kAttentionTile + b_.copy() * kAttentionBlock);
     parts_.store(end[1], tensors_.dv, tile, token);
     parts_.store(parts_.scaled(end[0], sizes_.scale), tensors_.dk, tile, token);
@@ -98,18 +98,24 @@ class Keys {
     return b_.splat(row, b_.shape(like));
   }
 
-  // `carried`: dK, dV and the scores of the turn. With `more`, the scores of the next are the third result.
+  // Of 2: scores, less the query's log-sum-exp. These are carried, not the scores: the hidden ones of the first block
+  // would have to be put into the very registers in which the next product leaves its own.
+  Value exponents(Value s, Index turn) {
+    return b_.pointwise(Op::fma, {s, parts_.constant(parts_.scale_base2(), s), stats(turn, 0, s)});
+  }
+
+  // `carried`: dK, dV and the exponents of the turn. With `more`, those of the next are the third result; else it is
+  // the tile's last block, and V is not needed any more.
   std::vector<Value> block(const AttentionTile& tile, Index turn, const std::vector<Value>& carried, bool more) {
-    const Value s = carried[2];
     parts_.wait_full(dout_, turn);
     const Value dp_flying =
         kernel::hopper::wgmma(b_, parts_.zeros(kAttentionBlock), parts_.at(v_, tile.wave, b_.copy() * kAttentionBlock),
                               Major::k, parts_.at(dout_, turn), Major::k, sizes_.dim);
-    const Value exponents = b_.pointwise(Op::fma, {s, parts_.constant(parts_.scale_base2(), s), stats(turn, 0, s)});
-    const Value p = b_.pointwise(Op::exp2, {exponents});
+    const Value p = b_.pointwise(Op::exp2, {carried[2]});
     const Value dv_flying = kernel::hopper::wgmma_rs(b_, carried[1], b_.cast(p, Dtype::bf16), parts_.at(dout_, turn),
                                                      Major::mn, kAttentionBlock);
     const Value dp = wgmma_wait(b_, {dp_flying}, 1)[0];
+    if (!more) parts_.release(v_, tile.wave);
     const Value ds = b_.pointwise(Op::mul, {p, b_.pointwise(Op::sub, {dp, stats(turn, 1, dp)})});
     const Value dk_flying = kernel::hopper::wgmma_rs(b_, carried[0], b_.cast(ds, Dtype::bf16), parts_.at(q_, turn),
                                                      Major::mn, kAttentionBlock);
@@ -123,7 +129,7 @@ class Keys {
     auto results = wgmma_wait(b_, {dk_flying, dv_flying}, 1);
     parts_.release(dout_, turn);
     parts_.release(q_, turn);
-    results.push_back(wgmma_wait(b_, {next_flying}, 0)[0]);
+    results.push_back(exponents(wgmma_wait(b_, {next_flying}, 0)[0], turn + 1));
     return results;
   }
 
