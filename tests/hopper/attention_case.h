@@ -1,4 +1,4 @@
-// Attention kernels straight from their templates, also for q, k and v that lie apart.
+// Attention kernels straight from their templates, also for q, k and v that lie apart and for few tasks.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,22 @@
 
 namespace stepc::sm90 {
 
+struct AttentionCase {
+  AttentionSizes sizes;
+  bool packed = true;
+  int64_t tasks = 132;  // at most
+};
+
+inline AttentionCase attention_case(int64_t batch, int64_t tokens, int64_t heads, int64_t dim, bool packed = true,
+                                    int64_t tasks = 132) {
+  return {{batch, tokens, heads, dim, true, 1 / std::sqrt(static_cast<double>(dim))}, packed, tasks};
+}
+
 // Of q, k, v (or their gradients): one packed buffer, or three.
-inline std::vector<HeadTensor> head_tensors(kernel::KernelBuilder& builder, const AttentionSizes& s, bool packed,
+inline std::vector<HeadTensor> head_tensors(kernel::KernelBuilder& builder, const AttentionCase& test,
                                             const std::string& name) {
-  if (packed) {
+  const AttentionSizes& s = test.sizes;
+  if (test.packed) {
     const auto buffer = builder.global(name, Dtype::bf16, {s.batch, s.tokens, 3, s.heads, s.dim});
     return {{buffer, 0}, {buffer, 1}, {buffer, 2}};
   }
@@ -22,36 +34,50 @@ inline std::vector<HeadTensor> head_tensors(kernel::KernelBuilder& builder, cons
   return tensors;
 }
 
+inline AttentionConfig limited(AttentionConfig config, const AttentionCase& test) {
+  config.tasks = std::min(config.tasks, test.tasks);
+  return config;
+}
+
+struct AttentionLaunch {
+  kernel::Kernel kernel;
+  int64_t grid = 0;
+};
+
 // Buffers: qkv, out, lse.
-inline kernel::Kernel forward_kernel(const AttentionSizes& s, bool packed) {
+inline AttentionLaunch forward_kernel(const AttentionCase& test) {
+  const AttentionSizes& s = test.sizes;
   kernel::KernelBuilder builder("attention", kernel::Target::sm90);
-  const auto qkv = head_tensors(builder, s, packed, "x");
+  const auto qkv = head_tensors(builder, test, "x");
   const auto out = builder.global("out", Dtype::bf16, {s.batch, s.tokens, s.heads, s.dim});
   const auto lse = builder.global("lse", Dtype::f32, {s.batch, s.heads, s.tokens});
-  emit_attention_forward(builder, s, pick_attention_forward(s), {qkv[0], qkv[1], qkv[2], {out, {}}, lse});
-  return builder.finish();
+  const AttentionConfig config = limited(pick_attention_forward(s), test);
+  emit_attention_forward(builder, s, config, {qkv[0], qkv[1], qkv[2], {out, {}}, lse});
+  return {builder.finish(), config.tasks};
 }
 
 // Buffers: qkv, out, lse, dout, dqkv, stats.
-inline kernel::Kernel gradient_kernel(const AttentionSizes& s, bool packed, bool keys) {
+inline AttentionLaunch gradient_kernel(const AttentionCase& test, bool keys) {
+  const AttentionSizes& s = test.sizes;
   kernel::KernelBuilder builder(keys ? "keys" : "queries", kernel::Target::sm90);
   const Shape rows{s.batch, s.tokens, s.heads, s.dim};
-  const auto qkv = head_tensors(builder, s, packed, "x");
+  const auto qkv = head_tensors(builder, test, "x");
   const auto out = builder.global("out", Dtype::bf16, rows);
   const auto lse = builder.global("lse", Dtype::f32, {s.batch, s.heads, s.tokens});
   const auto dout = builder.global("dout", Dtype::bf16, rows);
-  const auto dqkv = head_tensors(builder, s, packed, "y");
+  const auto dqkv = head_tensors(builder, test, "y");
   const auto stats = builder.global("stats", Dtype::f32, attention_stats_shape(s));
   const AttentionGradient tensors{qkv[0], qkv[1], qkv[2], {out, {}}, {dout, {}}, dqkv[0], dqkv[1], dqkv[2], lse, stats};
+  const AttentionConfig config = limited(keys ? pick_attention_keys(s) : pick_attention_queries(s), test);
   if (keys)
-    emit_attention_keys(builder, s, pick_attention_keys(s), tensors);
+    emit_attention_keys(builder, s, config, tensors);
   else
-    emit_attention_queries(builder, s, pick_attention_queries(s), tensors);
-  return builder.finish();
+    emit_attention_queries(builder, s, config, tensors);
+  return {builder.finish(), config.tasks};
 }
 
-inline std::vector<kernel::Kernel> attention_kernels(const AttentionSizes& sizes, bool packed) {
-  return {forward_kernel(sizes, packed), gradient_kernel(sizes, packed, false), gradient_kernel(sizes, packed, true)};
+inline std::vector<AttentionLaunch> attention_kernels(const AttentionCase& test) {
+  return {forward_kernel(test), gradient_kernel(test, false), gradient_kernel(test, true)};
 }
 
 }  // namespace stepc::sm90

@@ -1,0 +1,174 @@
+// Hopper's attention kernels on the emulator (or a card), against the graph evaluator.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <span>
+
+#include "compiler/emit/nvptx.h"
+#include "compiler/schedule/sm90/templates.h"
+#include "tests/hopper/attention_case.h"
+#include "tests/support/gpu.h"
+#include "tests/support/skip.h"
+
+namespace stepc::sm90 {
+namespace {
+
+const GpuTarget kHopper{"sm_90a"};
+
+// Buffers on the device, those to be written full of NaN.
+class Memory {
+ public:
+  explicit Memory(Device& device) : device_(device) {}
+
+  size_t add(const test::Bytes& bytes) {
+    const auto address = device_.allocate(static_cast<int64_t>(bytes.size()));
+    REQUIRE_MESSAGE(address.has_value(), address.error().text());
+    const Status copied = device_.copy_in(*address, bytes.data(), static_cast<int64_t>(bytes.size()));
+    REQUIRE_MESSAGE(copied.has_value(), copied.error().text());
+    addresses_.push_back(*address);
+    return addresses_.size() - 1;
+  }
+  size_t add_poisoned(int64_t bytes) { return add(test::Bytes(static_cast<size_t>(bytes), std::byte{0xff})); }
+  Tensor read(size_t buffer, const TensorType& type) {
+    test::Bytes bytes(static_cast<size_t>(numel(type.shape) * dtype_bytes(type.dtype)));
+    const Status copied = device_.copy_out(bytes.data(), addresses_[buffer], static_cast<int64_t>(bytes.size()));
+    REQUIRE_MESSAGE(copied.has_value(), copied.error().text());
+    return test::from_bytes(type, bytes.data());
+  }
+  void run(const AttentionLaunch& launch) {
+    const auto code = emit_ptx(launch.kernel, kHopper);
+    REQUIRE_MESSAGE(code.has_value(), code.error().text());
+    const auto handle = device_.load({launch.kernel.name, code->ptx, kernel::shared_layout(launch.kernel).total_bytes,
+                                      kernel::gpu_launch(launch.kernel)});
+    REQUIRE_MESSAGE(handle.has_value(), handle.error().text());
+    Status status = device_.launch(*handle, launch.grid, addresses_, {});
+    if (status) status = device_.synchronize();
+    REQUIRE_MESSAGE(status.has_value(), launch.kernel.name << ": " << status.error().text());
+  }
+
+ private:
+  Device& device_;
+  std::vector<DeviceAddress> addresses_;
+};
+
+// The operands and results of forward and gradient.
+struct Reference {
+  TensorType qkv, rows, lse;
+  TensorMap values;  // qkv, dout, out, lse, dqkv
+};
+
+Reference reference(const AttentionSizes& s, uint32_t seed) {
+  Reference made{{Dtype::bf16, {s.batch, s.tokens, 3, s.heads, s.dim}},
+                 {Dtype::bf16, {s.batch, s.tokens, s.heads, s.dim}},
+                 {Dtype::f32, {s.batch, s.heads, s.tokens}},
+                 {}};
+  Module module{"attention", {}, {}};
+  GraphBuilder g(module, "p");
+  const Attrs attributes{{AttrKey::causal, true}, {AttrKey::scale, s.scale}};
+  const ValueId qkv = g.input("qkv", made.qkv), dout = g.input("dout", made.rows);
+  const auto forward = g.emit(Op::attention, {qkv}, attributes);
+  g.output("out", forward[0]);
+  g.output("lse", forward[1]);
+  g.output("dqkv", g.emit1(Op::attention_grad, {qkv, forward[0], forward[1], dout}, attributes));
+  std::mt19937 random(seed);
+  for (const auto& [name, type] : {std::pair("qkv", made.qkv), std::pair("dout", made.rows)}) {
+    Tensor tensor{type, std::vector<double>(static_cast<size_t>(numel(type.shape)))};
+    for (double& x : tensor.data) x = round_to_bf16(4.0 * static_cast<double>(random()) / 4294967296.0 - 2);
+    made.values[name] = std::move(tensor);
+  }
+  TensorMap none;
+  auto results = evaluate(module.programs[0], none, made.values);
+  REQUIRE_MESSAGE(results.has_value(), results.error().text());
+  made.values.merge(*results);
+  return made;
+}
+
+// One of q, k and v.
+Tensor part_of(const Tensor& packed, int64_t part) {
+  const Shape& s = packed.type.shape;
+  const int64_t width = s[3] * s[4];
+  Tensor tensor{{packed.type.dtype, {s[0], s[1], s[3], s[4]}}, {}};
+  for (int64_t row = 0; row < s[0] * s[1]; ++row)
+    for (int64_t i = 0; i < width; ++i)
+      tensor.data.push_back(packed.data[static_cast<size_t>((row * 3 + part) * width + i)]);
+  return tensor;
+}
+
+// Sums of rounded products differ by a few roundings of their terms.
+void check_close(const std::string& name, const Tensor& found, const Tensor& wanted) {
+  double wrong = 0, size = 0;
+  for (size_t i = 0; i < wanted.data.size(); ++i) {
+    wrong += (found.data[i] - wanted.data[i]) * (found.data[i] - wanted.data[i]);
+    size += wanted.data[i] * wanted.data[i];
+  }
+  const double rms = std::sqrt(size / static_cast<double>(wanted.data.size()));
+  CHECK_MESSAGE(std::sqrt(wrong) <= 0.005 * std::sqrt(size), name << ": " << std::sqrt(wrong / size));
+  const std::string difference = test::differences(found, wanted, {1.0 / 64, 0.02 * rms});
+  CHECK_MESSAGE(difference.empty(), name << ": " << difference);
+}
+
+void add_heads(Memory& memory, const AttentionCase& test, const Tensor* packed, const Reference& made) {
+  if (!packed) {
+    const int64_t bytes = numel(made.qkv.shape) * 2;
+    for (int i = 0; i < (test.packed ? 1 : 3); ++i) memory.add_poisoned(test.packed ? bytes : bytes / 3);
+  } else if (test.packed) {
+    memory.add(test::to_bytes(*packed));
+  } else {
+    for (int64_t part = 0; part < 3; ++part) memory.add(test::to_bytes(part_of(*packed, part)));
+  }
+}
+
+void check_forward(Device& device, const AttentionCase& test, const Reference& made) {
+  Memory memory(device);
+  add_heads(memory, test, &made.values.at("qkv"), made);
+  const size_t out = memory.add_poisoned(numel(made.rows.shape) * 2);
+  const size_t lse = memory.add_poisoned(numel(made.lse.shape) * 4);
+  memory.run(forward_kernel(test));
+  check_close("out", memory.read(out, made.rows), made.values.at("out"));
+  const std::string difference = test::differences(memory.read(lse, made.lse), made.values.at("lse"), {1e-5, 1e-5});
+  CHECK_MESSAGE(difference.empty(), "lse: " << difference);
+}
+
+void check_gradient(Device& device, const AttentionCase& test, const Reference& made) {
+  Memory memory(device);
+  add_heads(memory, test, &made.values.at("qkv"), made);
+  for (const char* name : {"out", "lse", "dout"}) memory.add(test::to_bytes(made.values.at(name)));
+  const size_t first = test.packed ? 4 : 6;
+  add_heads(memory, test, nullptr, made);
+  memory.add_poisoned(numel(attention_stats_shape(test.sizes)) * 4);
+  memory.run(gradient_kernel(test, false));
+  memory.run(gradient_kernel(test, true));
+  const Tensor& wanted = made.values.at("dqkv");
+  const Tensor packed = test.packed ? memory.read(first, made.qkv) : Tensor{};
+  for (int64_t part = 0; part < 3; ++part) {
+    const Tensor found =
+        test.packed ? part_of(packed, part) : memory.read(first + static_cast<size_t>(part), made.rows);
+    check_close(std::vector<std::string>{"dq", "dk", "dv"}[static_cast<size_t>(part)], found, part_of(wanted, part));
+  }
+}
+
+void check_attention(const AttentionCase& test, uint64_t seed) {
+  if (!test::gpu_runs(kHopper.arch)) return test::skip("attention", "no sm_90a");
+  const AttentionSizes& s = test.sizes;
+  CAPTURE(fmt::format("B={} T={} H={} d={}{}, at most {} tasks, seed {}", s.batch, s.tokens, s.heads, s.dim,
+                      test.packed ? " packed" : "", test.tasks, seed));
+  const Reference made = reference(s, static_cast<uint32_t>(seed));
+  const auto device = test::open_gpu(seed);
+  check_forward(*device, test, made);
+  check_gradient(*device, test, made);
+}
+
+TEST_CASE("attention runs on Hopper for any number of tokens") {
+  uint64_t seed = 1;
+  for (const int64_t dim : {64, 128})
+    for (const int64_t tokens : {1, 2, 31, 33, 127, 129, 257})
+      check_attention(attention_case(1, tokens, 2, dim, tokens % 2 == 1), seed++);
+}
+
+TEST_CASE("attention runs on Hopper with several tiles a task") {
+  check_attention(attention_case(2, 130, 3, 64, true, 5), 1);
+  check_attention(attention_case(1, 385, 2, 128, false, 3), 2);
+}
+
+}  // namespace
+}  // namespace stepc::sm90
