@@ -51,5 +51,7 @@ struct ScheduledKernel {
 };
 
 Result<ScheduledKernel> schedule_host(const Program& program, const Group& group, const HostTarget& target);
+// A group that no template takes is the user's error.
+Result<ScheduledKernel> schedule_gpu(const Program& program, const Group& group, const GpuTarget& target);
 
 }  // namespace stepc

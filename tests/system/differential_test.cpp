@@ -7,16 +7,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/model/model_run.h"
 #include "tests/support/oracle.h"
 #include "tests/support/random_graph.h"
-#include "tests/system/machine.h"
+#include "tests/system/model_steps.h"
 
 namespace stepc {
 namespace {
 
 using test::Machine;
-using test::relative_error;
 
 struct Corpus {
   int compared = 0;
@@ -81,8 +79,6 @@ TEST_CASE("random graphs: compiled code computes what the evaluator does") {
   CHECK_MESSAGE(corpus.loose * 10 <= corpus.compared, corpus.loose << " of " << corpus.compared);
 }
 
-// Every persistent tensor after each of three steps, as vectors: single elements near 0 take Adam's steps in
-// either direction.
 TEST_CASE("a small model's steps: compiled code computes what the evaluator does") {
   Config config = test::small_config();
   HostTarget target = detect_host_target();
@@ -94,40 +90,8 @@ TEST_CASE("a small model's steps: compiled code computes what the evaluator does
     config.train.clip = 0.5;
   }
   SUBCASE("accumulated") { config.train.accumulation = 2; }
-  test::ModelRun reference(config, stepc::differentiate);
   Machine machine(build_module(config, stepc::differentiate), 2, target);
-  machine.run("init", {{"seed", test::scalar(static_cast<double>(config.train.seed), Dtype::i32)}});
-  for (const auto& [name, tensor] : reference.tensors()) {
-    CAPTURE(name);
-    REQUIRE(machine.read(name).data == tensor.data);  // bit for bit: no sums in it
-  }
-  std::mt19937 random(3);
-  const auto both = [&](std::string_view program, const TensorMap& given, int64_t step) {
-    const TensorMap inputs = reference.with_scalars(program, given, step);
-    const TensorMap wanted = reference.run(program, inputs);
-    const TensorMap found = machine.run(program, inputs);
-    REQUIRE(found.size() == wanted.size());
-    for (const auto& [name, tensor] : found) {
-      CAPTURE(name);
-      CHECK(relative_error(tensor.data, wanted.at(name).data) <= 1e-3);
-    }
-  };
-  for (int64_t step = 0; step < 3; ++step) {
-    for (int64_t turn = 0; turn < config.train.accumulation; ++turn) {
-      const TensorMap ids = {{"tokens", test::random_ids(random, config, config.train.batch)},
-                             {"targets", test::random_ids(random, config, config.train.batch)}};
-      both(config.train.accumulation == 1 ? "step" : "micro_step", ids, step);
-    }
-    if (config.train.accumulation > 1) both("update", {}, step);
-    for (const auto& [name, tensor] : reference.tensors()) {
-      CAPTURE(name);
-      CAPTURE(step);
-      CHECK(relative_error(machine.read(name).data, tensor.data) <= (step == 0 ? 2e-3 : 2e-2));
-    }
-  }
-  const TensorMap ids = {{"tokens", test::random_ids(random, config, config.train.batch)},
-                         {"targets", test::random_ids(random, config, config.train.batch)}};
-  both("eval", ids, 3);
+  test::check_model_steps(config, machine);
 }
 
 }  // namespace

@@ -60,9 +60,17 @@ TEST_CASE("errors: stages, programs, kernels, targets") {
               "no kernel @fwd.ropes; did you mean 'fwd.rope'?; `dump --stage=fused` lists them");
   check_error({"dump", "--disable", "fuze"},
               "no pass 'fuze'; the passes are: fold, cse, dce, split_column_sum, concat_pads, fuse, order");
-  check_error({"compile", "--arch", "sm_90a", "--out", folder.file("out")},
-              "--arch sm_90a: there are templates for host only");
-  check_error({"plan", "--arch", "sm_99"}, "--arch sm_99: unknown; known are host, sm_80, sm_89, sm_90a");
+  check_error({"dump", "--arch", "sm_80", "--stage=asm"},
+              "--stage asm: unknown; the stages are graph, fold, cse, dce, split_column_sum, concat_pads, fuse, order, "
+              "fused, kernel, llvm, ptx, plan");
+  const std::string unknown = "--arch sm_99: unknown; did you mean 'sm_89'?; known are host, sm_80, sm_89, sm_90a";
+  check_error({"compile", "--arch", "sm_99", "--out", folder.file("out")}, unknown);
+  check_error({"plan", "--arch", "sm_99"}, unknown);
+  check_error({"dump", "--arch", "sm_99"}, unknown);
+  check_error({"compile"}, "--out is required");
+  check_error({"compile", "--cubin", "--out", folder.file("out")}, "--cubin: only for GPUs, not --arch host");
+  check_error({"compile", "--emit", "ptx", "--out", folder.file("out")},
+              "--emit ptx: only for a file of kernel IR (.kir)");
   CHECK(test::files_below(folder.path()).empty());
 }
 

@@ -2,6 +2,9 @@
 
 #include <cstring>
 
+#include "compiler/lower_gpu.h"
+#include "tests/support/gpu.h"
+
 namespace stepc::test {
 
 HostTensor to_host(const Tensor& tensor) {
@@ -42,16 +45,33 @@ Tensor from_host(const HostTensor& host) {
   return tensor;
 }
 
-Machine::Machine(Module module, int threads, const HostTarget& target) {
+namespace {
+
+LowerOptions lower_options() {
   LowerOptions options;
   options.cache_folder = STEPC_BINARY_DIR "/tests/cache/stepc";
-  auto bundle = lower_host(std::move(module), target, options);
-  REQUIRE_MESSAGE(bundle.has_value(), bundle.error().text());
+  return options;
+}
+
+}  // namespace
+
+Machine::Machine(Module module, int threads, const HostTarget& target) {
   const auto load = [this](const std::string& object, const std::string& symbol) -> Result<void*> {
     STEPC_ASSIGN(const HostKernelFunction function, loader_.load(object, symbol));
     return reinterpret_cast<void*>(function);
   };
   device_ = make_host_device(load, threads);
+  start(lower_host(std::move(module), target, lower_options()));
+}
+
+Machine::Machine(Module module, const GpuTarget& target, uint64_t seed) : device_(open_gpu(seed)) {
+  auto lowered = lower_gpu(std::move(module), target, {.common = lower_options()});
+  REQUIRE_MESSAGE(lowered.has_value(), lowered.error().text());
+  start(std::move(lowered->bundle));
+}
+
+void Machine::start(Result<Bundle> bundle) {
+  REQUIRE_MESSAGE(bundle.has_value(), bundle.error().text());
   auto executor = Executor::create(*device_, *std::move(bundle));
   REQUIRE_MESSAGE(executor.has_value(), executor.error().text());
   executor_ = *std::move(executor);

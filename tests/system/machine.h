@@ -1,4 +1,4 @@
-// A module compiled for this machine and run by the executor, with tensors as the evaluator has them.
+// A module compiled for this machine or a GPU and run by the executor, with tensors as the evaluator has them.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -22,6 +22,8 @@ class Machine {
  public:
   // Kernels come from the cache of the build's tests where they are there.
   explicit Machine(Module module, int threads = 2, const HostTarget& target = detect_host_target());
+  // On the GPU of tests (tests/support/gpu.h).
+  Machine(Module module, const GpuTarget& target, uint64_t seed = 1);
 
   // Starts from activations full of NaN.
   TensorMap run(std::string_view program, const TensorMap& inputs);
@@ -30,6 +32,8 @@ class Machine {
   const Bundle& bundle() const { return executor_->bundle(); }
 
  private:
+  void start(Result<Bundle> bundle);
+
   HostLoader loader_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;

@@ -11,15 +11,16 @@
 #include "ir/support/file.h"
 #include "ir/text/names.h"
 #include "tools/stepc/commands.h"
-#include "tools/stepc/session.h"
 #include "tools/stepc/source.h"
+#include "tools/stepc/target.h"
 
 namespace stepc {
 namespace {
 
 struct DumpOptions {
   SourceOptions source;
-  DeviceOptions device;
+  std::string arch = "host";
+  bool baseline = false;
   std::string stage = "fused";
   std::string program;
   std::string kernel;
@@ -27,10 +28,8 @@ struct DumpOptions {
   std::vector<std::string> disable;
 };
 
-constexpr std::string_view kKernelStages[] = {"kernel", "llvm", "asm"};
-
 bool is_kernel_stage(std::string_view stage) {
-  return std::find(std::begin(kKernelStages), std::end(kKernelStages), stage) != std::end(kKernelStages);
+  return stage == "kernel" || stage == "llvm" || stage == "asm" || stage == "ptx";
 }
 
 bool is_pass(std::string_view stage) {
@@ -38,10 +37,13 @@ bool is_pass(std::string_view stage) {
   return std::any_of(all.begin(), all.end(), [&](const Pass& pass) { return pass.name == stage; });
 }
 
-std::vector<std::string_view> stage_names() {
+std::vector<std::string_view> stage_names(const CodeTarget& target) {
   std::vector<std::string_view> names = {"graph"};
   for (const Pass& pass : passes()) names.push_back(pass.name);
-  names.insert(names.end(), {"fused", "kernel", "llvm", "asm", "plan"});
+  names.insert(names.end(), {"fused", "kernel"});
+  const auto code = code_stages(target);
+  names.insert(names.end(), code.begin(), code.end());
+  names.push_back("plan");
   return names;
 }
 
@@ -54,10 +56,23 @@ std::string group_text(const Program& program, const Group& group) {
   return text.substr(start, end + 4 - start) + "\n";
 }
 
-Result<std::string> kernel_level(const ScheduledKernel& scheduled, std::string_view stage, const HostTarget& target) {
-  if (stage == "kernel") return kernel::print_kernel(scheduled.kernel);
-  STEPC_ASSIGN(const HostCode code, emit_host(scheduled.kernel, target, {stage == "llvm", stage == "asm"}));
-  return stage == "llvm" ? code.llvm_text : code.assembly;
+Result<std::string> kernel_level(const kernel::Kernel& kernel, std::string_view stage, const CodeTarget& target) {
+  if (stage == "kernel") return kernel::print_kernel(kernel);
+  STEPC_ASSIGN(std::vector<CodeText> texts, code_texts(kernel, target));
+  const auto at = std::find_if(texts.begin(), texts.end(), [&](const CodeText& text) { return text.stage == stage; });
+  return std::move(at->text);
+}
+
+// One group at every level; where it has several kernels, level by level for each.
+Status dump_levels(const Program& program, const Group& group, const ScheduledKernel& scheduled,
+                   const CodeTarget& target) {
+  fmt::print("\n// ---- fused\n{}", group_text(program, group));
+  for (const kernel::Kernel* kernel : kernels_of(scheduled)) {
+    fmt::print("\n// ---- kernel\n{}", kernel::print_kernel(*kernel));
+    STEPC_ASSIGN(const std::vector<CodeText> texts, code_texts(*kernel, target));
+    for (const CodeText& code : texts) fmt::print("\n// ---- {}\n{}", code.stage, code.text);
+  }
+  return {};
 }
 
 // The groups that the options choose, each with its program.
@@ -69,7 +84,7 @@ std::vector<std::pair<const Program*, const Group*>> chosen_groups(const Module&
   return chosen;
 }
 
-Status dump_kernels(const Module& module, const DumpOptions& options) {
+Status dump_kernels(const Module& module, const DumpOptions& options, const CodeTarget& target) {
   const auto groups = chosen_groups(module, options);
   if (groups.empty()) {
     std::vector<std::string_view> names;
@@ -78,34 +93,31 @@ Status dump_kernels(const Module& module, const DumpOptions& options) {
     return user_error("no kernel @{}{}; `dump --stage=fused` lists them", options.kernel,
                       did_you_mean(options.kernel, names));
   }
-  const HostTarget target = options.device.target();
   for (const auto& [program, group] : groups) {
-    STEPC_ASSIGN(const ScheduledKernel scheduled, schedule_host(*program, *group, target));
+    STEPC_ASSIGN(const ScheduledKernel scheduled, schedule_group(*program, *group, target));
     fmt::print("// {} of @{}: {}; {}\n", group->name, program->name, scheduled.problem, scheduled.config);
-    if (!is_kernel_stage(options.stage)) {  // one kernel at every level
-      fmt::print("\n// ---- fused\n{}", group_text(*program, *group));
-      for (std::string_view level : kKernelStages) {
-        STEPC_ASSIGN(const std::string text, kernel_level(scheduled, level, target));
-        fmt::print("\n// ---- {}\n{}", level, text);
-      }
-      return {};
+    if (!is_kernel_stage(options.stage)) return dump_levels(*program, *group, scheduled, target);
+    for (const kernel::Kernel* kernel : kernels_of(scheduled)) {
+      STEPC_ASSIGN(const std::string text, kernel_level(*kernel, options.stage, target));
+      fmt::print("{}\n", text);
     }
-    STEPC_ASSIGN(const std::string text, kernel_level(scheduled, options.stage, target));
-    fmt::print("{}\n", text);
   }
   return {};
 }
 
-Status write_kernel_files(const Module& module, const DumpOptions& options) {
-  const HostTarget target = options.device.target();
+Status write_kernel_files(const Module& module, const DumpOptions& options, const CodeTarget& target) {
   for (const auto& [program, group] : chosen_groups(module, options)) {
-    STEPC_ASSIGN(const ScheduledKernel scheduled, schedule_host(*program, *group, target));
+    STEPC_ASSIGN(const ScheduledKernel scheduled, schedule_group(*program, *group, target));
     const std::string base = fmt::format("{}/kernels/{}.{}", options.folder, program->name, group->name);
     STEPC_TRY(write_file_atomic(base + ".gir", group_text(*program, *group)));
-    STEPC_TRY(write_file_atomic(base + ".kir", kernel::print_kernel(scheduled.kernel)));
-    STEPC_ASSIGN(const HostCode code, emit_host(scheduled.kernel, target, {true, true}));
-    STEPC_TRY(write_file_atomic(base + ".ll", code.llvm_text));
-    STEPC_TRY(write_file_atomic(base + ".s", code.assembly));
+    int number = 0;
+    for (const kernel::Kernel* kernel : kernels_of(scheduled)) {
+      const std::string name = ++number == 1 ? base : fmt::format("{}.{}", base, number);
+      STEPC_TRY(write_file_atomic(name + ".kir", kernel::print_kernel(*kernel)));
+      STEPC_ASSIGN(const std::vector<CodeText> texts, code_texts(*kernel, target));
+      for (const CodeText& code : texts)
+        STEPC_TRY(write_file_atomic(fmt::format("{}.{}", name, code.suffix), code.text));
+    }
   }
   return {};
 }
@@ -144,17 +156,18 @@ Status run_and_record(Module& module, const DumpOptions& options, const std::str
 }
 
 Status dump(const DumpOptions& options) {
+  STEPC_ASSIGN(const CodeTarget target, code_target(options.arch, options.baseline));
   STEPC_ASSIGN(Module module, options.source.load());
   if (!options.program.empty()) STEPC_TRY(keep_program(module, options.program));
-  const std::vector<std::string_view> stages = stage_names();
+  const std::vector<std::string_view> stages = stage_names(target);
   const bool known = std::find(stages.begin(), stages.end(), options.stage) != stages.end();
   if (!known)
     return user_error("--stage {}: unknown{}; the stages are {}", options.stage, did_you_mean(options.stage, stages),
                       fmt::join(stages, ", "));
   if (options.stage != "graph") STEPC_TRY(run_and_record(module, options, is_pass(options.stage) ? options.stage : ""));
-  if (!options.folder.empty()) return write_kernel_files(module, options);
+  if (!options.folder.empty()) return write_kernel_files(module, options, target);
   if (options.stage == "plan") return dump_plan(module);
-  if (is_kernel_stage(options.stage) || !options.kernel.empty()) return dump_kernels(module, options);
+  if (is_kernel_stage(options.stage) || !options.kernel.empty()) return dump_kernels(module, options, target);
   fmt::print("{}", print_module(module));
   return {};
 }
@@ -165,8 +178,10 @@ void register_dump(CLI::App& app, Outcome& outcome) {
   auto options = std::make_shared<DumpOptions>();
   CLI::App* command = app.add_subcommand("dump", "Show a program at any level");
   options->source.add_to(*command);
-  options->device.add_to(*command);
-  command->add_option("--stage", options->stage, "graph, a pass's name, fused, kernel, llvm, asm, plan");
+  command->add_option("--arch", options->arch, "Architecture of the kernels: " + architectures_text());
+  command->add_flag("--baseline-cpu", options->baseline, "Generate host code without AVX-512");
+  command->add_option("--stage", options->stage,
+                      "graph, a pass's name, fused, kernel, llvm, asm (of a GPU: ptx), plan");
   command->add_option("--program", options->program, "Only this program");
   command->add_option("--kernel", options->kernel, "Only this kernel; without a kernel stage at every level");
   command->add_option("--dump-dir", options->folder, "Write numbered files after each pass, and every kernel");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "compiler/lower_gpu.h"
 #include "compiler/pipeline.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/report.h"
@@ -13,6 +14,7 @@
 #include "model/parameters.h"
 #include "tools/stepc/commands.h"
 #include "tools/stepc/source.h"
+#include "tools/stepc/target.h"
 
 namespace stepc {
 namespace {
@@ -37,7 +39,8 @@ struct Planned {
 };
 
 // The training program of the configuration (or the one that is asked for), fused and planned.
-Result<std::unique_ptr<Planned>> plan_config(const Config& config, std::string_view wanted) {
+Result<std::unique_ptr<Planned>> plan_config(const Config& config, std::string_view wanted,
+                                             const PlanOptions& plan_options) {
   const std::string name = !wanted.empty()                  ? std::string(wanted)
                            : config.train.accumulation == 1 ? "step"
                                                             : "micro_step";
@@ -46,9 +49,9 @@ Result<std::unique_ptr<Planned>> plan_config(const Config& config, std::string_v
   STEPC_TRY(keep_program(planned->module, name));
   STEPC_TRY(run_passes(planned->module));
   planned->program = planned->module.find_program(name);
-  STEPC_ASSIGN(planned->layout, layout_persistents(planned->module));
+  STEPC_ASSIGN(planned->layout, layout_persistents(planned->module, plan_options));
   STEPC_ASSIGN(planned->plan,
-               plan_program(*planned->program, planned->layout, unscheduled_launches(*planned->program)));
+               plan_program(*planned->program, planned->layout, unscheduled_launches(*planned->program), plan_options));
   return planned;
 }
 
@@ -70,14 +73,14 @@ int64_t available_bytes(const PlanCommandOptions& options, const std::optional<D
 
 // Batches of more tokens than ids can count, or more bytes than 64 bits can, need more than there is.
 Result<int64_t> find_largest_batch(const Config& config, const Planned& planned, std::string_view program,
-                                   int64_t available) {
+                                   const PlanOptions& planned_with, int64_t available) {
   const auto need = [&](int64_t batch) -> Result<int64_t> {
     if (batch == config.train.batch) return memory_need(planned.plan, planned.layout).total_bytes;
     Config changed = config;
     changed.train.batch = batch;
     constexpr int64_t kTooMuch = std::numeric_limits<int64_t>::max();
     if (!validate(changed)) return kTooMuch;
-    const auto other = plan_config(changed, program);
+    const auto other = plan_config(changed, program, planned_with);
     return other ? memory_need((*other)->plan, (*other)->layout).total_bytes : kTooMuch;
   };
   constexpr int64_t kLimit = int64_t{1} << 16;
@@ -118,12 +121,13 @@ Status plan(const PlanCommandOptions& options) {
   STEPC_ASSIGN(Config config, options.config.resolve());
   if (options.batch > 0) config.train.batch = options.batch;
   STEPC_TRY(validate(config));
+  STEPC_TRY(code_target(options.arch, false));
   const auto peaks = device_peaks(options.arch);
-  if (!peaks && options.arch != "host")
-    return user_error("--arch {}: unknown; known are host, sm_80, sm_89, sm_90a", options.arch);
-  STEPC_ASSIGN(const auto planned, plan_config(config, options.program));
+  PlanOptions plan_options;
+  if (peaks) plan_options.alignment_bytes = kGpuAlignmentBytes;
+  STEPC_ASSIGN(const auto planned, plan_config(config, options.program, plan_options));
   const int64_t available = available_bytes(options, peaks);
-  STEPC_ASSIGN(const int64_t batch, find_largest_batch(config, *planned, options.program, available));
+  STEPC_ASSIGN(const int64_t batch, find_largest_batch(config, *planned, options.program, plan_options, available));
   std::vector<RooflineRow> rows;
   if (peaks) rows = roofline(*planned->program, *peaks);
   if (!options.svg.empty()) STEPC_TRY(write_file_atomic(options.svg, live_chart_svg(planned->plan)));
@@ -146,7 +150,7 @@ void register_plan(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand("plan", "Parameters, FLOPs, memory and roofline of a training step");
   options->config.add_to(*command);
   command->add_option("--batch", options->batch, "Sequences per step")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  command->add_option("--arch", options->arch, "host, sm_80, sm_89 or sm_90a");
+  command->add_option("--arch", options->arch, "One of " + architectures_text());
   command->add_option("--program", options->program, "Program to plan (default: the training step)");
   command->add_option("--memory-gib", options->memory_gib, "Memory to fit (default: the device's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));

@@ -93,6 +93,7 @@ void register_run(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand("run", "Run a program of a graph file");
   options->source.add_to(*command);
   options->device.add_to(*command);
+  options->device.add_device_to(*command);
   command->add_option("--program", options->program, "Which program, if the module has several");
   command->add_option("--inputs", options->inputs, "safetensors file with the program's inputs");
   command->add_option("--outputs", options->outputs, "safetensors file to write the outputs to");

@@ -117,6 +117,7 @@ void register_sample(CLI::App& app, Outcome& outcome) {
       ->check(CLI::Range(0, 1 << 30));
   command->add_option("--seed", options->seed, "Of the draws");
   options->device.add_to(*command);
+  options->device.add_device_to(*command);
   command->callback([options, &outcome] { outcome.status = sample(*options); });
 }
 

@@ -72,6 +72,7 @@ void register_train(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand("train", "Train a model; goes on from the run's newest checkpoint");
   options->config.add_to(*command);
   options->device.add_to(*command);
+  options->device.add_device_to(*command);
   TrainRunOptions& run = options->run;
   command->add_option("--data", run.data, "Training shard")->required();
   command->add_option("--held-out", run.held_out, "Shard whose loss is measured apart");

@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <thread>
 
-#include "runtime/host/host_device.h"
-
 namespace stepc {
 namespace {
 
@@ -28,10 +26,18 @@ void DeviceOptions::add_to(CLI::App& command) {
       .add_option("--threads", threads, "Threads that kernels run on (0: one per core); results do not depend on it")
       ->check(CLI::Range(0, 1024));
   command.add_option("--cache", cache_folder, "Folder of compiled kernels (default: the user's cache folder)");
-  command.add_flag("--baseline-cpu", baseline, "Generate code without AVX-512");
+  command.add_flag("--baseline-cpu", choice.baseline, "Generate host code without AVX-512");
 }
 
-Result<Bundle> compile_module(Module module, const DeviceOptions& options) {
+void DeviceOptions::add_device_to(CLI::App& command) {
+  command.add_option("--device", choice.name, "host, emulator (runs GPU code on the CPU), cuda or cuda:N");
+  command.add_option("--arch", choice.arch, "Architecture to compile for (default: the device's own)");
+  command.add_flag("--sync", choice.synchronous, "Wait after each launch of a GPU, so that an error names its kernel");
+  command.add_option("--emulator-seed", choice.seed, "Of the order in which the emulator lets things happen");
+}
+
+Result<GpuLowered> compile_module(Module module, const CodeTarget& target, const DeviceOptions& options,
+                                  const CompileWishes& wishes) {
   const bool shows = isatty(STDERR_FILENO) != 0;
   LowerOptions lower;
   lower.cache_folder = options.cache_folder.empty() ? default_cache_folder() : options.cache_folder;
@@ -40,21 +46,29 @@ Result<Bundle> compile_module(Module module, const DeviceOptions& options) {
     if (shows) fmt::print(stderr, "\rcompiling kernel {} of {} ", done, all);
     if (shows && done == all) fmt::print(stderr, "\r{:40}\r", "");
   };
-  return lower_host(std::move(module), options.target(), lower);
+  if (!target.gpu) {
+    STEPC_ASSIGN(Bundle bundle, lower_host(std::move(module), target.host, lower));
+    return GpuLowered{std::move(bundle), {}};
+  }
+  GpuLowerOptions gpu;
+  gpu.common = std::move(lower);
+  if (wishes.prefer_cubins || wishes.need_cubins || wishes.want_reports) {
+    STEPC_ASSIGN(gpu.ptxas, find_ptxas());
+  }
+  gpu.cubin = wishes.need_cubins || (wishes.prefer_cubins && gpu.ptxas);
+  return lower_gpu(std::move(module), *target.gpu, gpu);
 }
 
 Result<Session> Session::create(Module module, const DeviceOptions& options) {
   const double start = seconds_now();
-  STEPC_ASSIGN(Bundle bundle, compile_module(std::move(module), options));
+  DeviceChoice choice = options.choice;
+  choice.threads = options.thread_count();
+  STEPC_ASSIGN(OpenDevice open, open_device(choice));
+  STEPC_ASSIGN(GpuLowered lowered,
+               compile_module(std::move(module), open.target, options, {.prefer_cubins = open.takes_cubins}));
   Session session;
-  auto loader = std::make_shared<HostLoader>();
-  session.device_ = make_host_device(
-      [loader](const std::string& object, const std::string& symbol) -> Result<void*> {
-        STEPC_ASSIGN(const HostKernelFunction function, loader->load(object, symbol));
-        return reinterpret_cast<void*>(function);
-      },
-      options.thread_count());
-  STEPC_ASSIGN(session.executor_, Executor::create(*session.device_, std::move(bundle)));
+  session.device_ = std::move(open.device);
+  STEPC_ASSIGN(session.executor_, Executor::create(*session.device_, std::move(lowered.bundle)));
   session.compile_seconds_ = seconds_now() - start;
   return session;
 }

@@ -7,24 +7,32 @@
 #include <string>
 #include <thread>
 
-#include "compiler/emit/host.h"
-#include "compiler/lower.h"
+#include "compiler/lower_gpu.h"
 #include "runtime/executor.h"
+#include "tools/stepc/devices.h"
 
 namespace stepc {
 
+// How to compile, and for commands that run something, on what.
 struct DeviceOptions {
+  DeviceChoice choice;
   int threads = 0;  // 0: one per core
   std::string cache_folder;
-  bool baseline = false;
 
   void add_to(CLI::App& command);
+  void add_device_to(CLI::App& command);
   int thread_count() const { return threads > 0 ? threads : static_cast<int>(std::thread::hardware_concurrency()); }
-  HostTarget target() const { return baseline ? baseline_host_target() : detect_host_target(); }
 };
 
-// Compiles every program of the module, with progress on a terminal.
-Result<Bundle> compile_module(Module module, const DeviceOptions& options);
+// Compiles every program of the module, with progress on a terminal. Cubins are made where they are wanted and there
+// is a ptxas; otherwise a GPU's bundle holds PTX. Reports come from ptxas, if it is there and they are asked for.
+struct CompileWishes {
+  bool prefer_cubins = false;
+  bool need_cubins = false;  // an error without ptxas
+  bool want_reports = false;
+};
+Result<GpuLowered> compile_module(Module module, const CodeTarget& target, const DeviceOptions& options,
+                                  const CompileWishes& wishes = {});
 
 class Session {
  public:
