@@ -14,8 +14,8 @@ Result<std::optional<ScheduledKernel>> schedule_hopper(const Program& program, c
                                                        const GpuTarget& target) {
   switch (group.schedule) {
     case Template::matmul: return sm90::schedule_gemm(program, group, target);
-    case Template::attention: return sm90::schedule_attention(program, group);
-    case Template::attention_grad: return sm90::schedule_attention_grad(program, group);
+    case Template::attention: return sm90::schedule_attention(program, group, target);
+    case Template::attention_grad: return sm90::schedule_attention_grad(program, group, target);
     case Template::pointwise:
     case Template::row:
     case Template::column_sum:

@@ -1,4 +1,4 @@
-// Attention kernels straight from their templates, also for q, k and v that lie apart and for few tasks.
+// Attention kernels straight from their templates, also for q, k and v that lie apart and for few multiprocessors.
 #pragma once
 
 #include <vector>
@@ -12,12 +12,12 @@ namespace stepc::sm90 {
 struct AttentionCase {
   AttentionSizes sizes;
   bool packed = true;
-  int64_t tasks = 132;  // at most
+  GpuTarget target{"sm_90a"};
 };
 
 inline AttentionCase attention_case(int64_t batch, int64_t tokens, int64_t heads, int64_t dim, bool packed = true,
-                                    int64_t tasks = 132) {
-  return {{batch, tokens, heads, dim, true, 1 / std::sqrt(static_cast<double>(dim))}, packed, tasks};
+                                    int64_t processors = 132) {
+  return {{batch, tokens, heads, dim, true, 1 / std::sqrt(static_cast<double>(dim))}, packed, {"sm_90a", processors}};
 }
 
 // Of q, k, v (or their gradients): one packed buffer, or three.
@@ -34,11 +34,6 @@ inline std::vector<HeadTensor> head_tensors(kernel::KernelBuilder& builder, cons
   return tensors;
 }
 
-inline AttentionConfig limited(AttentionConfig config, const AttentionCase& test) {
-  config.tasks = std::min(config.tasks, test.tasks);
-  return config;
-}
-
 struct AttentionLaunch {
   kernel::Kernel kernel;
   int64_t grid = 0;
@@ -51,7 +46,7 @@ inline AttentionLaunch forward_kernel(const AttentionCase& test) {
   const auto qkv = head_tensors(builder, test, "x");
   const auto out = builder.global("out", Dtype::bf16, {s.batch, s.tokens, s.heads, s.dim});
   const auto lse = builder.global("lse", Dtype::f32, {s.batch, s.heads, s.tokens});
-  const AttentionConfig config = limited(pick_attention_forward(s), test);
+  const AttentionConfig config = pick_attention_forward(s, test.target);
   emit_attention_forward(builder, s, config, {qkv[0], qkv[1], qkv[2], {out, {}}, lse});
   return {builder.finish(), config.tasks};
 }
@@ -68,7 +63,7 @@ inline AttentionLaunch gradient_kernel(const AttentionCase& test, bool keys) {
   const auto dqkv = head_tensors(builder, test, "y");
   const auto stats = builder.global("stats", Dtype::f32, attention_stats_shape(s));
   const AttentionGradient tensors{qkv[0], qkv[1], qkv[2], {out, {}}, {dout, {}}, dqkv[0], dqkv[1], dqkv[2], lse, stats};
-  const AttentionConfig config = limited(keys ? pick_attention_keys(s) : pick_attention_queries(s), test);
+  const AttentionConfig config = keys ? pick_attention_keys(s, test.target) : pick_attention_queries(s, test.target);
   if (keys)
     emit_attention_keys(builder, s, config, tensors);
   else

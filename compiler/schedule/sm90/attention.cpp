@@ -13,7 +13,6 @@ namespace {
 using kernel::BufferId;
 using kernel::KernelBuilder;
 
-constexpr int64_t kTasks = 132;                      // one a multiprocessor
 constexpr int64_t kCachedBytes = int64_t{16} << 20;  // of rows that tasks running at one time share
 
 // All groups are of one size, a divisor of the number of heads.
@@ -24,10 +23,10 @@ int64_t pick_group(const AttentionSizes& sizes) {
   return group;
 }
 
-AttentionConfig pick(const AttentionSizes& sizes, int64_t stages) {
+AttentionConfig pick(const AttentionSizes& sizes, const GpuTarget& target, int64_t stages) {
   const int64_t tiles = sizes.batch * sizes.heads * ((sizes.tokens + kAttentionTile - 1) / kAttentionTile);
   AttentionConfig config;
-  config.tasks = std::min(kTasks, tiles);
+  config.tasks = std::min(target.processors, tiles);
   config.group_heads = pick_group(sizes);
   config.stages = stages;
   return config;
@@ -79,11 +78,18 @@ std::string describe(const AttentionConfig& config) {
                      config.consumer_registers);
 }
 
-AttentionConfig pick_attention_forward(const AttentionSizes& sizes) { return pick(sizes, 2); }
-AttentionConfig pick_attention_queries(const AttentionSizes& sizes) { return pick(sizes, 3); }
-AttentionConfig pick_attention_keys(const AttentionSizes& sizes) { return pick(sizes, 3); }
+AttentionConfig pick_attention_forward(const AttentionSizes& sizes, const GpuTarget& target) {
+  return pick(sizes, target, 2);
+}
+AttentionConfig pick_attention_queries(const AttentionSizes& sizes, const GpuTarget& target) {
+  return pick(sizes, target, 3);
+}
+AttentionConfig pick_attention_keys(const AttentionSizes& sizes, const GpuTarget& target) {
+  return pick(sizes, target, 3);
+}
 
-Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program, const Group& group) {
+Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program, const Group& group,
+                                                          const GpuTarget& target) {
   const AttentionGroup attention = analyse_attention(program, group);
   ScheduledKernel scheduled = start(program, group);
   const ValueId out = attention.results[0], lse = attention.results[1];
@@ -92,7 +98,7 @@ Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program
   };
   if (!fits(attention.sizes) || !is_plain(scheduled, attention) || !wanted(out))
     return std::optional<ScheduledKernel>();
-  const AttentionConfig config = pick_attention_forward(attention.sizes);
+  const AttentionConfig config = pick_attention_forward(attention.sizes, target);
   Draft draft("attention", program, attention, scheduled);
   const BufferId qkv = draft.buffers.at(attention.operands[0]);
   AttentionForward tensors{{qkv, 0}, {qkv, 1}, {qkv, 2}, {draft.buffers.at(out), {}}, {}};
@@ -105,7 +111,8 @@ Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program
   return std::optional(std::move(scheduled));
 }
 
-Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& program, const Group& group) {
+Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& program, const Group& group,
+                                                               const GpuTarget& target) {
   const AttentionGroup attention = analyse_attention(program, group);
   ScheduledKernel scheduled = start(program, group);
   if (!fits(attention.sizes) || !is_plain(scheduled, attention)) return std::optional<ScheduledKernel>();
@@ -118,10 +125,10 @@ Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& pr
         {dqkv, 0}, {dqkv, 1}, {dqkv, 2}, operand(2),       draft.builder.global("workspace", Dtype::f32, stats)};
   };
   Draft first("attention_grad_queries", program, attention, scheduled);
-  const AttentionConfig queries = pick_attention_queries(attention.sizes);
+  const AttentionConfig queries = pick_attention_queries(attention.sizes, target);
   emit_attention_queries(first.builder, attention.sizes, queries, tensors_of(first));
   Draft second("attention_grad_keys", program, attention, scheduled);
-  const AttentionConfig keys = pick_attention_keys(attention.sizes);
+  const AttentionConfig keys = pick_attention_keys(attention.sizes, target);
   emit_attention_keys(second.builder, attention.sizes, keys, tensors_of(second));
   scheduled.kernel = first.builder.finish();
   scheduled.grid = queries.tasks;

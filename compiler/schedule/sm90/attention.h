@@ -31,7 +31,7 @@ struct HeadTensor {
 };
 
 struct AttentionConfig {
-  int64_t tasks = 132;
+  int64_t tasks = 1;
   int64_t group_heads = 1;  // that run next to one another, so that the second-level cache holds their rows
   int64_t stages = 2;       // of each ring
   int64_t producer_registers = 40;
@@ -50,9 +50,9 @@ struct AttentionGradient {
 };
 Shape attention_stats_shape(const AttentionSizes& sizes);
 
-AttentionConfig pick_attention_forward(const AttentionSizes& sizes);
-AttentionConfig pick_attention_queries(const AttentionSizes& sizes);
-AttentionConfig pick_attention_keys(const AttentionSizes& sizes);
+AttentionConfig pick_attention_forward(const AttentionSizes& sizes, const GpuTarget& target);
+AttentionConfig pick_attention_queries(const AttentionSizes& sizes, const GpuTarget& target);
+AttentionConfig pick_attention_keys(const AttentionSizes& sizes, const GpuTarget& target);
 
 // Each sets the grid and makes all roles; the kernel has its globals already.
 void emit_attention_forward(kernel::KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,

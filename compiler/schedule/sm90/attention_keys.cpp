@@ -70,8 +70,7 @@ class Keys {
     const Index last = b_.name("last", done + blocks() - 1 - tile.rank * 2);
     parts_.wait_full(k_, tile.wave);
     const Value s = exponents(wgmma_wait(b_, {scores(tile, first)}, 0)[0], first);
-    const Value visible =
-        parts_.hide_future(s, parts_.constant(-std::numeric_limits<double>::infinity(), s), true, 0);
+    const Value visible = parts_.hide_future(s, parts_.constant(-std::numeric_limits<double>::infinity(), s), true, 0);
     parts_.wait_full(v_, tile.wave);
     const std::vector<Value> initial{parts_.zeros(sizes_.dim), parts_.zeros(sizes_.dim), visible};
     auto end = b_.loop("i", 0, last - first, 1, initial, [&](Index i, const std::vector<Value>& carried) {

@@ -9,7 +9,9 @@ namespace stepc::sm90 {
 
 Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, const Group& group,
                                                      const GpuTarget& target);
-Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program, const Group& group);
-Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& program, const Group& group);
+Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program, const Group& group,
+                                                          const GpuTarget& target);
+Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& program, const Group& group,
+                                                               const GpuTarget& target);
 
 }  // namespace stepc::sm90
