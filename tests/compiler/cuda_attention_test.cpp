@@ -1,8 +1,7 @@
 // The portable attention templates: their kernels verify, and every access is proved.
-#include "compiler/schedule/cuda/attention.h"
-
 #include <doctest/doctest.h>
 
+#include "compiler/schedule/cuda/attention.h"
 #include "ir/kernel/layout.h"
 #include "ir/kernel/parse.h"
 #include "ir/kernel/print.h"
@@ -32,7 +31,7 @@ kernel::Kernel forward(const AttentionSizes& s) {
   return builder.finish();
 }
 
-kernel::Kernel gradient(const AttentionSizes& s) {
+kernel::Kernel gradient(const AttentionSizes& s, bool is_stats) {
   kernel::KernelBuilder builder("attention_grad", kernel::Target::cuda);
   cuda::AttentionGradBuffers buffers;
   buffers.qkv = builder.global("qkv", Dtype::bf16, {s.batch, s.tokens, 3 * s.heads, s.dim});
@@ -40,8 +39,9 @@ kernel::Kernel gradient(const AttentionSizes& s) {
   buffers.lse = builder.global("lse", Dtype::f32, {s.batch, s.heads, s.tokens});
   buffers.dout = builder.global("dout", Dtype::bf16, {s.batch, s.tokens, s.heads, s.dim});
   buffers.dqkv = builder.global("dqkv", Dtype::bf16, {s.batch, s.tokens, 3 * s.heads, s.dim});
-  builder.set_grid(cuda::attention_grad_tasks(s));
-  cuda::emit_attention_grad(builder, s, buffers);
+  buffers.stats = builder.global("stats", Dtype::f32, {2 * s.batch, s.heads, s.tokens});
+  builder.set_grid(is_stats ? cuda::attention_tasks(s) : cuda::attention_grad_tasks(s));
+  (is_stats ? cuda::emit_attention_stats : cuda::emit_attention_grad)(builder, s, buffers);
   return builder.finish();
 }
 
@@ -51,7 +51,8 @@ TEST_CASE("portable attention kernels verify and stay in bounds") {
       for (const bool causal : {true, false}) {
         const AttentionSizes sizes{2, tokens, 3, dim, causal, 0.125};
         check(forward(sizes));
-        check(gradient(sizes));
+        check(gradient(sizes, true));
+        check(gradient(sizes, false));
       }
 }
 

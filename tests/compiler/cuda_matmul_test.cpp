@@ -1,8 +1,7 @@
 // The portable contraction template: its kernels verify, and every access is proved.
-#include "compiler/schedule/cuda/matmul.h"
-
 #include <doctest/doctest.h>
 
+#include "compiler/schedule/cuda/matmul.h"
 #include "ir/kernel/parse.h"
 #include "ir/kernel/print.h"
 #include "ir/kernel/verify.h"
@@ -38,7 +37,8 @@ TEST_CASE("contraction kernels verify and stay in bounds") {
         if (p.halves) p.n *= 2;
         const kernel::Kernel kernel = plain_matmul(p, cuda::pick_matmul(p, {"sm_80"}));
         const std::string text = kernel::print_kernel(kernel);
-        for (const std::string& access : kernel::unproved_accesses(kernel)) CHECK_MESSAGE(false, access << "\n" << text);
+        for (const std::string& access : kernel::unproved_accesses(kernel))
+          CHECK_MESSAGE(false, access << "\n" << text);
         const auto parsed = kernel::parse_kernel(text, "k.kir");
         REQUIRE_MESSAGE(parsed.has_value(), parsed.error().text());
         CHECK(kernel::print_kernel(*parsed) == text);

@@ -36,12 +36,14 @@ struct AttentionGradBuffers {
   BufferId lse = BufferId::none;
   BufferId dout = BufferId::none;
   BufferId dqkv = BufferId::none;
+  BufferId stats = BufferId::none;  // f32[2 * B, H, T]: -lse in powers of two, then the sums of out * dout
 };
 
 int64_t attention_tasks(const AttentionSizes& sizes);
 int64_t attention_grad_tasks(const AttentionSizes& sizes);
 // Make the kernel's role; its grid is the number of tasks above, which is not 0.
 void emit_attention(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionBuffers& buffers);
+void emit_attention_stats(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionGradBuffers& buffers);
 void emit_attention_grad(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionGradBuffers& buffers);
 
 // What one (batch, head) of either kernel is made of.
@@ -68,9 +70,9 @@ class AttentionHead {
   // pred[64, 64]: the element of the tile whose rows are tokens from `row` on, and columns from `column` on.
   Value lane_less(int64_t axis, Index at, int64_t other_axis, Index other_at);
   Value column_below(Index column, int64_t limit);
-  // [64] numbers of the tokens from `first` on; 0 past the last.
-  Value load_rows(BufferId source, Index first);
-  void store_rows(Value rows, BufferId target, Index first);
+  // [64] numbers of the tokens from `first` on; 0 past the last. `part`: of source [parts * B, H, T].
+  Value load_rows(BufferId source, Index first, int64_t part = 0);
+  void store_rows(Value rows, BufferId target, Index first, int64_t part = 0);
   void store_tile(Value tile, BufferId target, int64_t part, Index first);
   // The head's elements of 64 tokens from memory, columns [column, column + count).
   Value load_tile(BufferId source, Index first, int64_t column, int64_t count);

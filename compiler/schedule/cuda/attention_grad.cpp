@@ -2,6 +2,7 @@
 // of queries that see it and sums dK and dV, or a block of queries, which runs over its keys and sums dQ. Both make
 // the scores again, 7 products instead of 5, and every sum has a fixed order. In a task of keys scores are transposed,
 // so that probabilities leave the accumulator as the left side of the next product.
+#include <algorithm>
 #include <numbers>
 
 #include "compiler/schedule/cuda/attention.h"
@@ -20,7 +21,6 @@ class AttentionGrad {
       : b_(builder), sizes_(sizes), buffers_(buffers), head_(builder, sizes, batch, head) {
     own_ = head_.tiles("own", {2});
     other_ = head_.tiles("other", {2, 2});
-    delta_ = b_.shared("delta", Dtype::f32, {2, kAttentionBlock});
   }
   void keys(Index key_block);
   void queries(Index query_block);
@@ -28,15 +28,13 @@ class AttentionGrad {
  private:
   void copy_queries(Index block, BufferId tiles, std::vector<Index> to);
   void copy_keys(Index block, BufferId tiles, std::vector<Index> to);
-  // Sum over a row's elements of out * dout.
-  Value delta(Index first_query);
   // Waits for the block of the loop's turn and starts the copy of the next one, if there is one.
   void turn(Index has_next, const std::function<void()>& copy_next);
-  // exp(scale * scores - lse), for lse in the scores' layout.
-  Value probabilities(Value scores, Value lse_wide);
+  // exp(scale * scores - lse); -lse in powers of two, as wide as the scores.
+  Value probabilities(Value scores, Value minus_lse);
   std::vector<Value> key_step(const std::vector<Value>& sums, Index query_block, Index stage, Index first_key,
                               bool masked);
-  Value query_step(Value sum, Index key_block, Value lse, Value row_delta, Index first_query, bool masked);
+  Value query_step(Value sum, Index key_block, Value minus_lse, Value row_delta, Index first_query, bool masked);
   Value hide(Value tile, Value hidden) {
     return b_.pointwise(Op::select, {hidden, b_.constant(0, Dtype::f32, b_.shape(tile)), tile});
   }
@@ -47,7 +45,6 @@ class AttentionGrad {
   AttentionHead head_;
   BufferId own_ = BufferId::none;    // of the task: k and v, or q and dout
   BufferId other_ = BufferId::none;  // [2, ..]: passing through: q and dout, or k and v
-  BufferId delta_ = BufferId::none;  // of the queries passing through
 };
 
 void AttentionGrad::copy_queries(Index block, BufferId tiles, std::vector<Index> to) {
@@ -64,18 +61,6 @@ void AttentionGrad::copy_keys(Index block, BufferId tiles, std::vector<Index> to
   head_.copy(buffers_.qkv, 2, block * kAttentionBlock, tiles, to);
 }
 
-Value AttentionGrad::delta(Index first_query) {
-  Value sum;
-  for (int64_t column = 0; column < sizes_.dim; column += kPanel) {
-    const int64_t count = std::min(kPanel, sizes_.dim - column);
-    const Value out = head_.load_tile(buffers_.out, first_query, column, count);
-    const Value dout = head_.load_tile(buffers_.dout, first_query, column, count);
-    const Value part = b_.reduce(Op::reduce_sum, b_.pointwise(Op::mul, {out, dout}));
-    sum = sum.valid() ? b_.pointwise(Op::add, {sum, part}) : part;
-  }
-  return sum;
-}
-
 void AttentionGrad::turn(Index has_next, const std::function<void()>& copy_next) {
   gpu::copy_wait(b_, 0);
   gpu::sync_task(b_);
@@ -83,9 +68,9 @@ void AttentionGrad::turn(Index has_next, const std::function<void()>& copy_next)
   gpu::copy_commit(b_);
 }
 
-Value AttentionGrad::probabilities(Value scores, Value lse_wide) {
+Value AttentionGrad::probabilities(Value scores, Value minus_lse) {
   const Value factor = b_.constant(sizes_.scale * std::numbers::log2e, Dtype::f32, b_.shape(scores));
-  return b_.pointwise(Op::exp2, {b_.pointwise(Op::fma, {scores, factor, lse_wide})});
+  return b_.pointwise(Op::exp2, {b_.pointwise(Op::fma, {scores, factor, minus_lse})});
 }
 
 // ---- dK and dV ---------------------------------------------------------------------------------------------------
@@ -97,14 +82,9 @@ void AttentionGrad::keys(Index key_block) {
   copy_keys(key_block, own_, {});
   copy_queries(first, other_, {0});
   gpu::copy_commit(b_);
-  b_.store(delta(first * kAttentionBlock), delta_, {0, 0});
   const auto sweep = [&](std::vector<Value> sums, Index low, Index high, bool masked) {
     return b_.loop("query_block", low, high, 1, std::move(sums), [&](Index block, const std::vector<Value>& carried) {
-      const Index next_stage = b_.name("next_stage", (block - first + 1) % 2);
-      turn(less(block + 1, end), [&] {
-        copy_queries(block + 1, other_, {next_stage});
-        b_.store(delta((block + 1) * kAttentionBlock), delta_, {next_stage, 0});
-      });
+      turn(less(block + 1, end), [&] { copy_queries(block + 1, other_, {(block - first + 1) % 2}); });
       return key_step(carried, block, b_.name("stage", (block - first) % 2), first_key, masked);
     });
   };
@@ -124,14 +104,14 @@ std::vector<Value> AttentionGrad::key_step(const std::vector<Value>& sums, Index
   const Index first_query = query_block * kAttentionBlock;
   const auto query = [&] { return head_.tile(other_, {stage, 0}); };
   const auto dout = [&] { return head_.tile(other_, {stage, 1}); };
-  const Value minus_lse = head_.times(head_.load_rows(buffers_.lse, first_query), -std::numbers::log2e);
+  const Value minus_lse = head_.load_rows(buffers_.stats, first_query);
+  const Value delta = head_.load_rows(buffers_.stats, first_query, 1);
   Value p = probabilities(head_.scores(head_.tile(own_, {0}), query()), b_.splat(minus_lse, shape));
   const Value hidden = masked ? head_.lane_less(1, first_query, 0, first_key) : Value{};
   if (masked) p = hide(p, hidden);
   const Value dv = head_.weighted_sum(sums[1], p, dout());
   const Value dp = head_.scores(head_.tile(own_, {1}), dout());
-  const Value wide_delta = b_.splat(b_.load(delta_, {stage, 0}, {kAttentionBlock}), shape);
-  Value ds = b_.pointwise(Op::mul, {p, b_.pointwise(Op::sub, {dp, wide_delta})});
+  Value ds = b_.pointwise(Op::mul, {p, b_.pointwise(Op::sub, {dp, b_.splat(delta, shape)})});
   if (masked) ds = hide(ds, hidden);
   return {head_.weighted_sum(sums[0], ds, query()), dv};
 }
@@ -146,12 +126,12 @@ void AttentionGrad::queries(Index query_block) {
   copy_queries(query_block, own_, {});
   copy_keys(0, other_, {0});
   gpu::copy_commit(b_);
-  const Value row_delta = delta(first_query);
-  const Value lse = head_.times(head_.load_rows(buffers_.lse, first_query), -std::numbers::log2e);
+  const Value minus_lse = head_.load_rows(buffers_.stats, first_query);
+  const Value row_delta = head_.load_rows(buffers_.stats, first_query, 1);
   const auto sweep = [&](Value sum, Index low, Index high, bool masked) {
     return b_.loop("key_block", low, high, 1, {sum}, [&](Index block, const std::vector<Value>& carried) {
       turn(less(block + 1, end), [&] { copy_keys(block + 1, other_, {(block + 1) % 2}); });
-      return std::vector{query_step(carried[0], block, lse, row_delta, first_query, masked)};
+      return std::vector{query_step(carried[0], block, minus_lse, row_delta, first_query, masked)};
     })[0];
   };
   Value sum = sweep(head_.zero(sizes_.dim), 0, masked_from, false);
@@ -159,12 +139,12 @@ void AttentionGrad::queries(Index query_block) {
   head_.store_tile(head_.times(sum, sizes_.scale), buffers_.dqkv, 0, first_query);
 }
 
-Value AttentionGrad::query_step(Value sum, Index key_block, Value lse, Value row_delta, Index first_query,
+Value AttentionGrad::query_step(Value sum, Index key_block, Value minus_lse, Value row_delta, Index first_query,
                                 bool masked) {
   const Index stage = b_.name("stage", key_block % 2);
   const Index first_key = key_block * kAttentionBlock;
   const auto key = [&] { return head_.tile(other_, {stage, 0}); };
-  const Value p = probabilities(head_.scores(head_.tile(own_, {0}), key()), head_.wide(lse, kAttentionBlock));
+  const Value p = probabilities(head_.scores(head_.tile(own_, {0}), key()), head_.wide(minus_lse, kAttentionBlock));
   const Value dp = head_.scores(head_.tile(own_, {1}), head_.tile(other_, {stage, 1}));
   Value ds = b_.pointwise(Op::mul, {p, b_.pointwise(Op::sub, {dp, head_.wide(row_delta, kAttentionBlock)})});
   if (masked) {
@@ -177,6 +157,25 @@ Value AttentionGrad::query_step(Value sum, Index key_block, Value lse, Value row
 }
 
 }  // namespace
+
+void emit_attention_stats(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionGradBuffers& buffers) {
+  builder.begin_role("main", kAttentionWarps);
+  const int64_t heads = sizes.batch * sizes.heads;
+  const Index batch = builder.name("batch", builder.task() % heads / sizes.heads);
+  AttentionHead head(builder, sizes, batch, builder.name("head", builder.task() % sizes.heads));
+  const Index first = builder.task() / heads * kAttentionBlock;
+  Value delta;
+  for (int64_t column = 0; column < sizes.dim; column += kPanel) {
+    const int64_t count = std::min(kPanel, sizes.dim - column);
+    const Value out = head.load_tile(buffers.out, first, column, count);
+    const Value dout = head.load_tile(buffers.dout, first, column, count);
+    const Value part = builder.reduce(Op::reduce_sum, builder.pointwise(Op::mul, {out, dout}));
+    delta = delta.valid() ? builder.pointwise(Op::add, {delta, part}) : part;
+  }
+  const Value lse = builder.pointwise(Op::mul, {head.load_rows(buffers.lse, first), head.row(-std::numbers::log2e)});
+  head.store_rows(lse, buffers.stats, first);
+  head.store_rows(delta, buffers.stats, first, 1);
+}
 
 int64_t attention_grad_tasks(const AttentionSizes& sizes) { return 2 * attention_tasks(sizes); }
 

@@ -56,12 +56,12 @@ Value AttentionHead::column_below(Index column, int64_t limit) {
   return b_.pointwise(kernel::Op::less, {b_.lane(shape), b_.splat(b_.from_index(limit - column), shape)});
 }
 
-Value AttentionHead::load_rows(BufferId source, Index first) {
-  return b_.load_first(source, {batch_, head_, first}, {kAttentionBlock}, rest(first));
+Value AttentionHead::load_rows(BufferId source, Index first, int64_t part) {
+  return b_.load_first(source, {batch_ + part * sizes_.batch, head_, first}, {kAttentionBlock}, rest(first));
 }
 
-void AttentionHead::store_rows(Value rows, BufferId target, Index first) {
-  b_.store_first(rows, target, {batch_, head_, first}, rest(first));
+void AttentionHead::store_rows(Value rows, BufferId target, Index first, int64_t part) {
+  b_.store_first(rows, target, {batch_ + part * sizes_.batch, head_, first}, rest(first));
 }
 
 void AttentionHead::store_tile(Value tile, BufferId target, int64_t part, Index first) {
