@@ -33,7 +33,7 @@ void run_program(uint64_t seed, int nodes, test::GraphKind kind, const HostTarge
   REQUIRE_MESSAGE(outputs.has_value(), outputs.error().text());
   for (const Group& group : program.groups) {
     CAPTURE(group.name);
-    test::check_group(program, group, trace, target, test::compiled(target), tolerance(group.schedule));
+    test::check_group(program, group, trace, test::for_host(target), test::compiled(target), tolerance(group.schedule));
   }
 }
 

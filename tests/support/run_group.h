@@ -61,6 +61,13 @@ inline Tensor from_bytes(const TensorType& type, const std::byte* bytes) {
   return tensor;
 }
 
+// Makes the group's kernel.
+using Scheduler = std::function<Result<ScheduledKernel>(const Program&, const Group&)>;
+
+inline Scheduler for_host(const HostTarget& target) {
+  return [target](const Program& program, const Group& group) { return schedule_host(program, group, target); };
+}
+
 // Runs emitted code, tasks in an order that is not theirs.
 inline Executor compiled(const HostTarget& target) {
   return [target](const ScheduledKernel& scheduled, const std::vector<std::byte*>& buffers) {
@@ -130,9 +137,9 @@ inline void check_kernel(const kernel::Kernel& kernel, bool proved) {
 }
 
 // Schedules and runs one group on the evaluator's values; buffers lie between guard bytes.
-inline void check_group(const Program& program, const Group& group, const TensorMap& trace, const HostTarget& target,
+inline void check_group(const Program& program, const Group& group, const TensorMap& trace, const Scheduler& schedule,
                         const Executor& execute, Tolerance tolerance) {
-  const auto scheduled = schedule_host(program, group, target);
+  const auto scheduled = schedule(program, group);
   REQUIRE_MESSAGE(scheduled.has_value(), scheduled.error().text());
   // The tails of contractions are in bounds by remainders that ranges do not know.
   const bool contracts = group.schedule == Template::matmul || group.schedule == Template::attention ||
@@ -220,7 +227,7 @@ inline TensorMap random_inputs(const GroupCase& test, const Program& program) {
 }
 
 // `inputs`, where given, replace the random ones.
-inline void run_case(const GroupCase& test, const HostTarget& target, const Executor& execute,
+inline void run_case(const GroupCase& test, const Scheduler& schedule, const Executor& execute,
                      const TensorMap& inputs = {}) {
   CAPTURE(test.name);
   const Module module = one_group_module(test);
@@ -233,7 +240,7 @@ inline void run_case(const GroupCase& test, const HostTarget& target, const Exec
   TensorMap trace;
   const auto outputs = evaluate(program, persistents, given, Precision::f32, &trace);
   REQUIRE_MESSAGE(outputs.has_value(), outputs.error().text());
-  check_group(program, program.groups[0], trace, target, execute, test.tolerance);
+  check_group(program, program.groups[0], trace, schedule, execute, test.tolerance);
 }
 
 // The case on this machine's CPU and without its widest vectors, compiled and, unless it is large, interpreted.
@@ -243,8 +250,8 @@ inline void run_everywhere(const GroupCase& test, const TensorMap& inputs = {}) 
   const bool is_small =
       static_cast<double>(group_flops(module.programs[0], module.programs[0].groups[0])) < kInterpretedFlops;
   for (const HostTarget& target : {detect_host_target(), baseline_host_target()}) {
-    if (is_small) run_case(test, target, interpreted(), inputs);
-    run_case(test, target, compiled(target), inputs);
+    if (is_small) run_case(test, for_host(target), interpreted(), inputs);
+    run_case(test, for_host(target), compiled(target), inputs);
   }
 }
 
