@@ -71,7 +71,8 @@ void Attention::emit(Index query_block) {
 Value Attention::masked_scores(Value scores, Index first_key) {
   const Value lowest =
       b_.constant(-std::numeric_limits<double>::infinity(), Dtype::f32, {kAttentionBlock, kAttentionBlock});
-  if (sizes_.causal) return b_.pointwise(Op::select, {head_.lane_less(0, first_query_, 1, first_key), lowest, scores});
+  if (sizes_.causal)
+    return b_.pointwise(Op::select, {head_.lane_less(kAttentionBlock, 0, first_query_, 1, first_key), lowest, scores});
   return b_.pointwise(Op::select, {head_.column_below(first_key, sizes_.tokens), scores, lowest});
 }
 

@@ -58,28 +58,30 @@ class AttentionHead {
   // Starts the copy of 64 tokens of the head's q (part 0), k or v in `from` to the tile at `to`; tokens past the last
   // become 0.
   void copy(BufferId from, int64_t part, Index first, BufferId tiles, const std::vector<Index>& to);
-  kernel::Ref tile(BufferId tiles, std::vector<Index> at);
-  // rows x rows of two tiles, over the head's elements.
-  Value scores(kernel::Ref rows, kernel::Ref columns);
-  // acc[64, d] + weights[64, 64] (rounded to bf16) * the tile's rows.
+  // From its row `row` on.
+  kernel::Ref tile(BufferId tiles, std::vector<Index> at, int64_t row = 0);
+  // The products of 64 rows with `count` rows of another tile, over the head's elements.
+  Value scores(kernel::Ref rows, kernel::Ref columns, int64_t count = kAttentionBlock);
+  // acc[64, d] + weights[64, n] (rounded to bf16) * n rows of a tile.
   Value weighted_sum(Value acc, Value weights, kernel::Ref rows);
   Value zero(int64_t columns) { return b_.constant(0, Dtype::f32, {kAttentionBlock, columns}); }
   Value row(double value) { return b_.constant(value, Dtype::f32, {kAttentionBlock}); }
   Value wide(Value rows, int64_t columns) { return b_.splat_column(rows, {kAttentionBlock, columns}); }
   Value times(Value tile, double factor);
-  // pred[64, 64]: the element of the tile whose rows are tokens from `row` on, and columns from `column` on.
-  Value lane_less(int64_t axis, Index at, int64_t other_axis, Index other_at);
+  // pred[64, columns] of a tile: lane number + at < lane number + other_at, along an axis each.
+  Value lane_less(int64_t columns, int64_t axis, Index at, int64_t other_axis, Index other_at);
+  // pred[64, 64]: column + lane number < limit.
   Value column_below(Index column, int64_t limit);
-  // [64] numbers of the tokens from `first` on; 0 past the last. `part`: of source [parts * B, H, T].
-  Value load_rows(BufferId source, Index first, int64_t part = 0);
+  // `count` numbers of the tokens from `first` on; 0 past the last. `part`: of source [parts * B, H, T].
+  Value load_rows(BufferId source, Index first, int64_t part = 0, int64_t count = kAttentionBlock);
   void store_rows(Value rows, BufferId target, Index first, int64_t part = 0);
   void store_tile(Value tile, BufferId target, int64_t part, Index first);
   // The head's elements of 64 tokens from memory, columns [column, column + count).
   Value load_tile(BufferId source, Index first, int64_t column, int64_t count);
 
  private:
-  Index rest(Index first) const {
-    return sizes_.tokens % kAttentionBlock == 0 ? Index(kAttentionBlock) : sizes_.tokens - first;
+  Index rest(Index first, int64_t count = kAttentionBlock) const {
+    return sizes_.tokens % kAttentionBlock == 0 ? Index(count) : sizes_.tokens - first;
   }
 
   KernelBuilder& b_;

@@ -32,8 +32,14 @@ class AttentionGrad {
   void turn(Index has_next, const std::function<void()>& copy_next);
   // exp(scale * scores - lse); -lse in powers of two, as wide as the scores.
   Value probabilities(Value scores, Value minus_lse);
-  std::vector<Value> key_step(const std::vector<Value>& sums, Index query_block, Index stage, Index first_key,
-                              bool masked);
+  // Neighbouring queries of a block that passes through.
+  struct Queries {
+    Index first;
+    Index stage;
+    int64_t row = 0;  // in the block
+    int64_t count = kAttentionBlock;
+  };
+  std::vector<Value> key_step(const std::vector<Value>& sums, const Queries& queries, Index first_key, bool masked);
   Value query_step(Value sum, Index key_block, Value minus_lse, Value row_delta, Index first_query, bool masked);
   Value hide(Value tile, Value hidden) {
     return b_.pointwise(Op::select, {hidden, b_.constant(0, Dtype::f32, b_.shape(tile)), tile});
@@ -79,13 +85,19 @@ void AttentionGrad::keys(Index key_block) {
   const Index first_key = key_block * kAttentionBlock;
   const Index first = sizes_.causal ? key_block : Index(0);
   const Index end = head_.blocks();
+  // Both sums of a long head leave registers for half a block of scores.
+  const int64_t at_once = sizes_.dim > kPanel ? kAttentionBlock / 2 : kAttentionBlock;
   copy_keys(key_block, own_, {});
   copy_queries(first, other_, {0});
   gpu::copy_commit(b_);
   const auto sweep = [&](std::vector<Value> sums, Index low, Index high, bool masked) {
     return b_.loop("query_block", low, high, 1, std::move(sums), [&](Index block, const std::vector<Value>& carried) {
       turn(less(block + 1, end), [&] { copy_queries(block + 1, other_, {(block - first + 1) % 2}); });
-      return key_step(carried, block, b_.name("stage", (block - first) % 2), first_key, masked);
+      const Index stage = b_.name("stage", (block - first) % 2);
+      std::vector<Value> next = carried;
+      for (int64_t row = 0; row < kAttentionBlock; row += at_once)
+        next = key_step(next, {block * kAttentionBlock + row, stage, row, at_once}, first_key, masked);
+      return next;
     });
   };
   // Only the first block of queries is before some of its keys.
@@ -97,20 +109,20 @@ void AttentionGrad::keys(Index key_block) {
   head_.store_tile(sums[1], buffers_.dqkv, 2, first_key);
 }
 
-// Queries past the last are zeros, and so is their lse: they add nothing.
-std::vector<Value> AttentionGrad::key_step(const std::vector<Value>& sums, Index query_block, Index stage,
-                                           Index first_key, bool masked) {
-  const Shape shape{kAttentionBlock, kAttentionBlock};
-  const Index first_query = query_block * kAttentionBlock;
-  const auto query = [&] { return head_.tile(other_, {stage, 0}); };
-  const auto dout = [&] { return head_.tile(other_, {stage, 1}); };
-  const Value minus_lse = head_.load_rows(buffers_.stats, first_query);
-  const Value delta = head_.load_rows(buffers_.stats, first_query, 1);
-  Value p = probabilities(head_.scores(head_.tile(own_, {0}), query()), b_.splat(minus_lse, shape));
-  const Value hidden = masked ? head_.lane_less(1, first_query, 0, first_key) : Value{};
+// Queries past the last are zeros, and so are their log-sum-exps: they add nothing.
+std::vector<Value> AttentionGrad::key_step(const std::vector<Value>& sums, const Queries& queries, Index first_key,
+                                           bool masked) {
+  const int64_t count = queries.count;
+  const Shape shape{kAttentionBlock, count};
+  const auto query = [&] { return head_.tile(other_, {queries.stage, 0}, queries.row); };
+  const auto dout = [&] { return head_.tile(other_, {queries.stage, 1}, queries.row); };
+  const Value minus_lse = head_.load_rows(buffers_.stats, queries.first, 0, count);
+  const Value delta = head_.load_rows(buffers_.stats, queries.first, 1, count);
+  Value p = probabilities(head_.scores(head_.tile(own_, {0}), query(), count), b_.splat(minus_lse, shape));
+  const Value hidden = masked ? head_.lane_less(count, 1, queries.first, 0, first_key) : Value{};
   if (masked) p = hide(p, hidden);
   const Value dv = head_.weighted_sum(sums[1], p, dout());
-  const Value dp = head_.scores(head_.tile(own_, {1}), dout());
+  const Value dp = head_.scores(head_.tile(own_, {1}), dout(), count);
   Value ds = b_.pointwise(Op::mul, {p, b_.pointwise(Op::sub, {dp, b_.splat(delta, shape)})});
   if (masked) ds = hide(ds, hidden);
   return {head_.weighted_sum(sums[0], ds, query()), dv};
@@ -149,8 +161,8 @@ Value AttentionGrad::query_step(Value sum, Index key_block, Value minus_lse, Val
   Value ds = b_.pointwise(Op::mul, {p, b_.pointwise(Op::sub, {dp, head_.wide(row_delta, kAttentionBlock)})});
   if (masked) {
     const Value shown = sizes_.causal ? Value{} : head_.column_below(first_key, sizes_.tokens);
-    const Value hidden =
-        sizes_.causal ? head_.lane_less(0, first_query, 1, first_key) : b_.pointwise(Op::logical_not, {shown});
+    const Value hidden = sizes_.causal ? head_.lane_less(kAttentionBlock, 0, first_query, 1, first_key)
+                                       : b_.pointwise(Op::logical_not, {shown});
     ds = hide(ds, hidden);
   }
   return head_.weighted_sum(sum, ds, key());

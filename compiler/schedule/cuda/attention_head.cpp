@@ -16,8 +16,8 @@ BufferId AttentionHead::tiles(std::string name, Shape leading) {
   return b_.shared(std::move(name), Dtype::bf16, std::move(shape), 128);
 }
 
-kernel::Ref AttentionHead::tile(BufferId tiles, std::vector<Index> at) {
-  at.insert(at.end(), {Index(0), Index(0), Index(0)});
+kernel::Ref AttentionHead::tile(BufferId tiles, std::vector<Index> at, int64_t row) {
+  at.insert(at.end(), {Index(0), Index(row), Index(0)});
   return b_.ref(tiles, std::move(at));
 }
 
@@ -31,21 +31,21 @@ void AttentionHead::copy(BufferId from, int64_t part, Index first, BufferId tile
   }
 }
 
-Value AttentionHead::scores(kernel::Ref rows, kernel::Ref columns) {
-  return gpu::mma_sync(b_, zero(kAttentionBlock), std::move(rows), gpu::Major::k, std::move(columns), gpu::Major::k,
-                       sizes_.dim);
+Value AttentionHead::scores(kernel::Ref rows, kernel::Ref columns, int64_t count) {
+  return gpu::mma_sync(b_, zero(count), std::move(rows), gpu::Major::k, std::move(columns), gpu::Major::k, sizes_.dim);
 }
 
 Value AttentionHead::weighted_sum(Value acc, Value weights, kernel::Ref rows) {
-  return gpu::mma_sync_rs(b_, acc, b_.cast(weights, Dtype::bf16), std::move(rows), gpu::Major::mn, kAttentionBlock);
+  return gpu::mma_sync_rs(b_, acc, b_.cast(weights, Dtype::bf16), std::move(rows), gpu::Major::mn,
+                          b_.shape(weights)[1]);
 }
 
 Value AttentionHead::times(Value tile, double factor) {
   return b_.pointwise(kernel::Op::mul, {tile, b_.constant(factor, Dtype::f32, b_.shape(tile))});
 }
 
-Value AttentionHead::lane_less(int64_t axis, Index at, int64_t other_axis, Index other_at) {
-  const Shape shape{kAttentionBlock, kAttentionBlock};
+Value AttentionHead::lane_less(int64_t columns, int64_t axis, Index at, int64_t other_axis, Index other_at) {
+  const Shape shape{kAttentionBlock, columns};
   const Value shift = b_.splat(b_.from_index(other_at - at), shape);
   const Value other = b_.pointwise(kernel::Op::add, {b_.lane(shape, other_axis), shift});
   return b_.pointwise(kernel::Op::less, {b_.lane(shape, axis), other});
@@ -56,8 +56,8 @@ Value AttentionHead::column_below(Index column, int64_t limit) {
   return b_.pointwise(kernel::Op::less, {b_.lane(shape), b_.splat(b_.from_index(limit - column), shape)});
 }
 
-Value AttentionHead::load_rows(BufferId source, Index first, int64_t part) {
-  return b_.load_first(source, {batch_ + part * sizes_.batch, head_, first}, {kAttentionBlock}, rest(first));
+Value AttentionHead::load_rows(BufferId source, Index first, int64_t part, int64_t count) {
+  return b_.load_first(source, {batch_ + part * sizes_.batch, head_, first}, {count}, rest(first, count));
 }
 
 void AttentionHead::store_rows(Value rows, BufferId target, Index first, int64_t part) {
