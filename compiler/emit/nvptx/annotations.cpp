@@ -1,9 +1,20 @@
 // Everything that LLVM 19 reads from nvvm.annotations. The NVPTX back end caches them by module address at the first
 // query, which some pass may make: they are complete before passes run, and the cache is cleared (nvptx.cpp) when the
 // module goes away, for the next one may get its address.
+#include <algorithm>
+
 #include "compiler/emit/nvptx/context.h"
 
 namespace stepc::emit {
+namespace {
+
+bool multiplies(const kernel::Kernel& kernel) {
+  return std::any_of(kernel.ops.begin(), kernel.ops.end(), [](const kernel::KOp& op) {
+    return op.op == kernel::Op::mma_sync || op.op == kernel::Op::mma_sync_rs;
+  });
+}
+
+}  // namespace
 
 void annotate_entry(GpuContext& context, int64_t threads) {
   auto& llvm = context.module.getContext();
@@ -19,12 +30,12 @@ void annotate_entry(GpuContext& context, int64_t threads) {
   add("reqntidx", constant(context.i32(threads)));
   add("reqntidy", constant(context.i32(1)));
   add("reqntidz", constant(context.i32(1)));
-  // ptxas takes setmaxnreg only where it knows what a task has at its entry.
-  for (const kernel::Role& role : context.kernel.roles)
-    if (role.registers > 0) {
-      add("minctasm", constant(context.i32(1)));
-      break;
-    }
+  // ptxas takes setmaxnreg only where it knows what a task has at its entry, and without this would spill a little of a
+  // product's accumulators to fit one task more on a multiprocessor.
+  const auto& roles = context.kernel.roles;
+  const auto sets = [](const kernel::Role& role) { return role.registers > 0; };
+  if (multiplies(context.kernel) || std::any_of(roles.begin(), roles.end(), sets))
+    add("minctasm", constant(context.i32(1)));
   // Parameters that are read in place, by position from 1: tensor maps.
   std::vector<llvm::Metadata*> in_place;
   for (const llvm::Argument& argument : context.function->args())

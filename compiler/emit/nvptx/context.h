@@ -166,6 +166,13 @@ void emit_gather(GpuContext& context, const kernel::KOp& op);
 void emit_scatter(GpuContext& context, const kernel::KOp& op);
 void emit_load_index(GpuContext& context, const kernel::KOp& op);
 
+// ---- copy.cpp
+void emit_copy_async(GpuContext& context, const kernel::KOp& op);
+void emit_copy_commit(GpuContext& context);
+void emit_copy_wait(GpuContext& context, const kernel::KOp& op);
+// ---- mma.cpp
+void emit_mma_sync(GpuContext& context, const kernel::KOp& op);
+
 // ---- pointwise.cpp
 // -------------------------------------------------------------------------------------------------------
 void emit_pointwise(GpuContext& context, const kernel::KOp& op);

@@ -183,6 +183,11 @@ void emit_op(GpuContext& context, const KOp& op, std::vector<Words>& yielded) {
     case Op::sync_arrive: return emit_sync(context, op);
     case Op::once: return emit_once(context, op);
     case Op::stmatrix: return emit_stmatrix(context, op);
+    case Op::copy_async: return emit_copy_async(context, op);
+    case Op::copy_commit: return emit_copy_commit(context);
+    case Op::copy_wait: return emit_copy_wait(context, op);
+    case Op::mma_sync:
+    case Op::mma_sync_rs: return emit_mma_sync(context, op);
     case Op::wait:
     case Op::arrive:
     case Op::expect: return emit_barrier_op(context, op);
@@ -196,11 +201,6 @@ void emit_op(GpuContext& context, const KOp& op, std::vector<Words>& yielded) {
     case Op::wgmma:
     case Op::wgmma_rs:
     case Op::wgmma_wait: return emit_warpgroup_op(context, op);
-    case Op::copy_async:
-    case Op::copy_commit:
-    case Op::copy_wait:
-    case Op::mma_sync:
-    case Op::mma_sync_rs:
     case Op::pack:
     case Op::mma:
     case Op::prefetch: break;

@@ -59,7 +59,7 @@ class AttentionHead {
   // become 0.
   void copy(BufferId from, int64_t part, Index first, BufferId tiles, const std::vector<Index>& to);
   // From its row `row` on.
-  kernel::Ref tile(BufferId tiles, std::vector<Index> at, int64_t row = 0);
+  kernel::Ref tile(BufferId tiles, std::vector<Index> at, Index row = 0);
   // The products of 64 rows with `count` rows of another tile, over the head's elements.
   Value scores(kernel::Ref rows, kernel::Ref columns, int64_t count = kAttentionBlock);
   // acc[64, d] + weights[64, n] (rounded to bf16) * n rows of a tile.

@@ -36,7 +36,7 @@ class AttentionGrad {
   struct Queries {
     Index first;
     Index stage;
-    int64_t row = 0;  // in the block
+    Index row;  // in the block
     int64_t count = kAttentionBlock;
   };
   std::vector<Value> key_step(const std::vector<Value>& sums, const Queries& queries, Index first_key, bool masked);
@@ -94,10 +94,9 @@ void AttentionGrad::keys(Index key_block) {
     return b_.loop("query_block", low, high, 1, std::move(sums), [&](Index block, const std::vector<Value>& carried) {
       turn(less(block + 1, end), [&] { copy_queries(block + 1, other_, {(block - first + 1) % 2}); });
       const Index stage = b_.name("stage", (block - first) % 2);
-      std::vector<Value> next = carried;
-      for (int64_t row = 0; row < kAttentionBlock; row += at_once)
-        next = key_step(next, {block * kAttentionBlock + row, stage, row, at_once}, first_key, masked);
-      return next;
+      return b_.loop("row", 0, kAttentionBlock, at_once, carried, [&](Index row, const std::vector<Value>& so_far) {
+        return key_step(so_far, {block * kAttentionBlock + row, stage, row, at_once}, first_key, masked);
+      });
     });
   };
   // Only the first block of queries is before some of its keys.

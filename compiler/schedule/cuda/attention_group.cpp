@@ -55,7 +55,8 @@ Result<ScheduledKernel> schedule_attention_grad(const Program& program, const Gr
     GroupKernel made(program, group, shapes, std::move(name));
     AttentionGradBuffers buffers{made.buffer(in[0]), made.buffer(in[1]), made.buffer(in[2]), made.buffer(in[3]),
                                  made.buffer(attention.results[0])};
-    buffers.stats = made.workspace(Dtype::f32, {2 * sizes.batch, sizes.heads, sizes.tokens});
+    // Where there is nothing to do there is no workspace either.
+    if (tasks > 0) buffers.stats = made.workspace(Dtype::f32, {2 * sizes.batch, sizes.heads, sizes.tokens});
     made.builder().set_grid(tasks);
     if (tasks == 0)
       made.builder().begin_role("main", 1);

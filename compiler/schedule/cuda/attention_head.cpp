@@ -16,8 +16,8 @@ BufferId AttentionHead::tiles(std::string name, Shape leading) {
   return b_.shared(std::move(name), Dtype::bf16, std::move(shape), 128);
 }
 
-kernel::Ref AttentionHead::tile(BufferId tiles, std::vector<Index> at, int64_t row) {
-  at.insert(at.end(), {Index(0), Index(row), Index(0)});
+kernel::Ref AttentionHead::tile(BufferId tiles, std::vector<Index> at, Index row) {
+  at.insert(at.end(), {Index(0), row, Index(0)});
   return b_.ref(tiles, std::move(at));
 }
 
