@@ -1,0 +1,86 @@
+// Faults planted in the PTX of Hopper's contraction kernel, below all that checks kernel IR. The emulator must report
+// each as what it is, at the op concerned, whatever the schedule; the whole kernel passes under the same seeds.
+#include "tests/hopper/gemm_kernels.h"
+#include "tests/hopper/planted.h"
+
+namespace stepc::sm90 {
+namespace {
+
+using test::check_planted;
+using test::check_whole;
+using test::PlantedKernel;
+
+// Two stages and six blocks of k, so that stages are used again; four panels of the result through two boxes.
+PlantedKernel gemm() {
+  GemmConfig config;
+  config.tile_n = 256;
+  config.stages = 2;
+  config.group_m = 1;
+  return PlantedKernel(build(product(136, 264, 384, 1, false, false), config, Dtype::bf16));
+}
+
+// The wait spins on what its try_wait says; this makes it say yes.
+constexpr const char* kTryWait = "mbarrier.try_wait.parity.shared::cta.b64 p,";
+constexpr const char* kYes = "setp.eq.u32 p, 0, 0; // ";
+
+TEST_CASE("planted: none") { check_whole(gemm()); }
+
+TEST_CASE("planted: a removed wait") {
+  PlantedKernel kernel = gemm();
+  kernel.replace("wait %full", kTryWait, kYes);
+  check_planted(kernel, "read before the data landed", "wgmma");
+}
+
+TEST_CASE("planted: a removed arrive") {
+  PlantedKernel kernel = gemm();
+  kernel.remove("arrive %empty", "mbarrier.arrive");
+  check_planted(kernel, "deadlock", "", "8 of 8 arrivals missing");
+}
+
+TEST_CASE("planted: a stage released before the product that reads it is complete") {
+  PlantedKernel kernel = gemm();
+  kernel.remove("wgmma_wait {pending=1}", "wgmma.wait_group");
+  check_planted(kernel, "overwritten while in use", "tma_load");
+}
+
+TEST_CASE("planted: a missing proxy fence") {
+  PlantedKernel kernel = gemm();
+  kernel.remove("fence_async", "fence.proxy.async");
+  check_planted(kernel, "missing proxy fence", "tma_store");
+}
+
+TEST_CASE("planted: a wrong byte count") {
+  PlantedKernel many = gemm();
+  many.replace("expect %full", "49152", "49168");
+  check_planted(many, "mbarrier misuse", "expect %full", "wrong byte count");
+  PlantedKernel few = gemm();
+  few.replace("expect %full", "49152", "32768");
+  check_planted(few, "mbarrier misuse", "tma_load", "wrong byte count");
+}
+
+TEST_CASE("planted: a swizzle that disagrees between tensor map and descriptor") {
+  PlantedKernel kernel = gemm();
+  kernel.set_map_swizzle(1, 0);
+  check_planted(kernel, "swizzle mismatch", "wgmma", "swizzle 128, but the copy laid them out with swizzle none");
+}
+
+TEST_CASE("planted: an accumulator read in flight") {
+  PlantedKernel kernel = gemm();
+  kernel.remove("{pending=0}", "wgmma.wait_group");
+  check_planted(kernel, "accumulator touched in flight", "");
+}
+
+TEST_CASE("planted: a mismatched named barrier") {
+  PlantedKernel kernel = gemm();
+  kernel.replace_one("sync copy + 1", true, ", 128;", ", 256;");
+  check_planted(kernel, "named barrier mismatch", "sync");
+}
+
+TEST_CASE("planted: a box rewritten while its store still reads it") {
+  PlantedKernel kernel = gemm();
+  kernel.remove("bulk_wait {pending=1}", "cp.async.bulk.wait_group");
+  check_planted(kernel, "overwritten while in use", "stmatrix");
+}
+
+}  // namespace
+}  // namespace stepc::sm90
