@@ -81,6 +81,11 @@ PlantedKernel& PlantedKernel::replace_one(const std::string& op, bool last, cons
   return *this;
 }
 
+PlantedKernel& PlantedKernel::replace_anywhere(const std::string& from, const std::string& to) {
+  edit([](int) { return true; }, from, [&](Line& line) { replace_all(line.text, from, to); });
+  return *this;
+}
+
 std::string PlantedKernel::run(uint64_t seed) const {
   KernelCode code = code_;
   for (const Line& line : lines_) code.code += line.text + "\n";

@@ -19,6 +19,8 @@ class PlantedKernel {
   PlantedKernel& replace(const std::string& op, const std::string& from, const std::string& to);
   // Only the lines of that op: the last such op if `last`, else the first.
   PlantedKernel& replace_one(const std::string& op, bool last, const std::string& from, const std::string& to);
+  // Whatever op the line came from.
+  PlantedKernel& replace_anywhere(const std::string& from, const std::string& to);
   // The swizzle that the host gives a tensor map, by number.
   PlantedKernel& set_map_swizzle(size_t map, int64_t bytes) {
     code_.launch.maps[map].swizzle_bytes = bytes;

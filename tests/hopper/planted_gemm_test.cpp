@@ -82,5 +82,40 @@ TEST_CASE("planted: a box rewritten while its store still reads it") {
   check_planted(kernel, "overwritten while in use", "stmatrix");
 }
 
+// Two tasks share B: each brings half of it to both, and a stage is free when both have read it.
+PlantedKernel pair() {
+  GemmConfig config;
+  config.tile_n = 128;
+  config.stages = 2;
+  config.group_m = 1;
+  config.cluster = 2;
+  return PlantedKernel(build(product(392, 136, 384, 1, false, true), config, Dtype::bf16));
+}
+
+TEST_CASE("planted in a cluster: none") { check_whole(pair()); }
+
+TEST_CASE("planted in a cluster: a removed wait for a free stage") {
+  PlantedKernel kernel = pair();
+  kernel.replace("wait %empty", kTryWait, kYes);
+  // The stage is taken while it is in use, or its barrier is armed a second time before its phase is complete.
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const std::string report = kernel.run(seed);
+    CAPTURE(report);
+    const bool taken = report.find("overwritten while in use") != std::string::npos;
+    const bool armed = report.find("over-arrival") != std::string::npos;
+    const bool counted = report.find("wrong byte count") != std::string::npos;
+    CHECK((taken || armed || counted));
+    const std::string op = kernel.op_at(report);
+    CHECK((op.find("tma_load") != std::string::npos || op.find("expect") != std::string::npos));
+  }
+}
+
+TEST_CASE("planted in a cluster: barriers used before the other task has made them") {
+  PlantedKernel kernel = pair();
+  kernel.replace_anywhere("barrier.cluster.arrive.release.aligned", "bar.sync 0; //");
+  kernel.replace_anywhere("barrier.cluster.wait.acquire.aligned", "bar.sync 0; //");
+  check_planted(kernel, "mbarrier misuse", "", "mbarrier at +");
+}
+
 }  // namespace
 }  // namespace stepc::sm90
