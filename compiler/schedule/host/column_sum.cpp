@@ -39,7 +39,7 @@ Result<ColumnProblem> analyse(const Problem& problem) {
     const Shape& shape = program.type(node.operands[0]).shape;
     const std::vector<int64_t>& axes = node.attrs.integers(AttrKey::axes);
     if (!columns.reductions.empty() && (shape != columns.operand || axes != columns.axes)) {
-      return user_error("kernel @{}: the host's column_sum template cannot make it: reductions of {} and of {}",
+      return user_error("kernel @{}: the column_sum template cannot make it: reductions of {} and of {}",
                         problem.group.name, shape_text(columns.operand), shape_text(shape));
     }
     columns.operand = shape;
@@ -47,15 +47,17 @@ Result<ColumnProblem> analyse(const Problem& problem) {
     columns.reductions.push_back(node.results[0]);
   }
   if (columns.reductions.empty())
-    return user_error("kernel @{}: the host's column_sum template needs a reduction", problem.group.name);
+    return user_error("kernel @{}: the column_sum template needs a reduction", problem.group.name);
   for (size_t d = 0; d < columns.operand.size(); ++d) {
     const auto axis = static_cast<int64_t>(d);
     const bool reduced = std::binary_search(columns.axes.begin(), columns.axes.end(), axis);
     int64_t& extent = reduced ? columns.rows : (axis < columns.axes.back() ? columns.outer : columns.columns);
     extent *= columns.operand[d];
   }
-  columns.width = pick_width(columns.columns, native_lanes(problem.target), 4);
-  const int64_t share = std::max<int64_t>(columns.width, 32768 / std::max<int64_t>(columns.rows, 1));
+  columns.width = pick_width(columns.columns, problem.widths.native, problem.widths.registers(4));
+  const int64_t share =
+      std::max<int64_t>(columns.width, (problem.widths.is_gpu() ? problem.widths.task_elements : 32768) /
+                                           std::max<int64_t>(columns.rows, 1));
   columns.columns_per_task = (std::min(share, columns.columns) + columns.width - 1) / columns.width * columns.width;
   return columns;
 }
@@ -168,7 +170,7 @@ Result<Draft> build_column_sum(const Problem& problem) {
   const int64_t grid = kept == 0 ? 0 : columns.outer * column_tasks;
   return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
     builder.set_grid(Index(grid));
-    builder.begin_role("main");
+    builder.begin_role("main", problem.widths.warps);
     if (kept > 0) ColumnBuilder(problem, columns, builder, region).build(column_tasks);
     return Built{grid, fmt::format("lanes {}, {} columns a task", columns.width, columns.columns_per_task)};
   });

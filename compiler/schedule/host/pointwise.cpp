@@ -76,17 +76,17 @@ void emit_nest(Region& region, const Nest& nest, Index task) {
   });
 }
 
-void split_tasks(Nest& nest) {
-  constexpr int64_t kColumns = 24576;
+void split_tasks(const Widths& widths, Nest& nest) {
+  const int64_t most = widths.task_elements;
   nest.columns_per_task = nest.columns;
   nest.column_tasks = 1;
-  if (nest.columns > 2 * kColumns) {
-    nest.column_tasks = (nest.columns + kColumns - 1) / kColumns;
+  if (nest.columns > 2 * most) {
+    nest.column_tasks = (nest.columns + most - 1) / most;
     const int64_t share = (nest.columns + nest.column_tasks - 1) / nest.column_tasks;
     nest.columns_per_task = (share + nest.width - 1) / nest.width * nest.width;
     nest.column_tasks = (nest.columns + nest.columns_per_task - 1) / nest.columns_per_task;
   }
-  nest.rows_per_task = rows_per_task(nest.rows, nest.columns_per_task);
+  nest.rows_per_task = rows_per_task(widths, nest.rows, nest.columns_per_task);
   nest.row_tasks = (nest.rows + nest.rows_per_task - 1) / nest.rows_per_task;
 }
 
@@ -116,7 +116,7 @@ int64_t count_divisions(const kernel::Kernel& kernel) {
 Result<double> measure(const Problem& problem, const Nest& nest) {
   STEPC_ASSIGN(const Draft draft, build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
                  builder.set_grid(Index(1));
-                 builder.begin_role("main");
+                 builder.begin_role("main", problem.widths.warps);
                  builder.loop("row", Index(0), Index(nest.rows), Index(1), [&](Index row) {
                    const auto body = [&](const LaneIndex& column) { emit_vector(region, nest, row, column); };
                    if (nest.columns >= nest.width)
@@ -147,7 +147,7 @@ Result<double> choose_columns(const Problem& problem, Nest& nest) {
     Nest candidate = nest;
     candidate.columns = columns;
     candidate.rows = numel(nest.extents) / columns;
-    candidate.width = pick_width(columns, native_lanes(problem.target), registers);
+    candidate.width = pick_width(columns, problem.widths.native, problem.widths.registers(registers));
     const Result<double> cost = measure(problem, candidate);
     if (!cost) {
       error = cost.error();
@@ -158,7 +158,7 @@ Result<double> choose_columns(const Problem& problem, Nest& nest) {
   }
   if (best < 0) return tl::unexpected(*error);
   nest = std::move(chosen);
-  split_tasks(nest);
+  split_tasks(problem.widths, nest);
   return best;
 }
 
@@ -198,7 +198,7 @@ Result<Draft> build_pointwise(const Problem& problem) {
   if (!plan) return tl::unexpected(plan.error());
   return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
     builder.set_grid(Index(plan->grid));
-    builder.begin_role("main");
+    builder.begin_role("main", problem.widths.warps);
     int64_t first = 0;
     for (const Nest& nest : plan->nests) {
       const Index own = min(max(builder.task() - Index(first), Index(0)), Index(nest.tasks() - 1));

@@ -31,7 +31,7 @@ class RouteBuilder {
       return std::nullopt;
     });
     const int64_t slots = route_.experts * route_.capacity;
-    const int64_t lanes = native_lanes(problem_.target);
+    const int64_t lanes = problem_.widths.native;
     choice_ = builder_.shared("choice", Dtype::i32, {route_.top, route_.tokens});
     count_ = builder_.shared("given", Dtype::i32, {route_.experts});
     for_columns(region_, route_.tokens, pick_width(route_.tokens, lanes, 1), [this](const LaneIndex& n) { choose(n); });
@@ -111,8 +111,8 @@ Result<RouteProblem> analyse(const Problem& problem) {
   STEPC_CHECK(route.node, "a route group without route");
   for (ValueId result : problem.results) {
     if (problem.program.producer(result).op != Op::route)
-      return user_error("kernel @{}: the host's route template cannot make %{}, which follows the routing",
-                        problem.group.name, problem.program.value(result).name);
+      return user_error("kernel @{}: the route template cannot make %{}, which follows the routing", problem.group.name,
+                        problem.program.value(result).name);
   }
   const Shape& probs = problem.program.type(route.node->operands[0]).shape;
   route.tokens = probs[0];
@@ -120,7 +120,7 @@ Result<RouteProblem> analyse(const Problem& problem) {
   route.top = route.node->attrs.integer(AttrKey::top);
   route.capacity = route.node->attrs.integer(AttrKey::capacity);
   if (route.experts > kMaxExperts) {
-    return user_error("kernel @{}: the host's route template takes at most {} experts, found {}", problem.group.name,
+    return user_error("kernel @{}: the route template takes at most {} experts, found {}", problem.group.name,
                       kMaxExperts, route.experts);
   }
   return route;
@@ -132,7 +132,7 @@ Result<Draft> build_route(const Problem& problem) {
   STEPC_ASSIGN(const RouteProblem route, analyse(problem));
   return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
     builder.set_grid(Index(1));
-    builder.begin_role("main");
+    builder.begin_role("main", problem.widths.warps);
     RouteBuilder(problem, route, builder, region).build();
     return Built{1, "one task"};
   });

@@ -40,7 +40,9 @@ class RowBuilder {
   }
 
  private:
-  int64_t width(int64_t columns) const { return pick_width(columns, native_lanes(problem_.target), rows_.registers); }
+  int64_t width(int64_t columns) const {
+    return pick_width(columns, problem_.widths.native, problem_.widths.registers(rows_.registers));
+  }
 
   void zero(BufferId buffer, int64_t columns) {
     for_columns(region_, columns, width(columns),
@@ -223,16 +225,17 @@ class RowBuilder {
 
 Result<Draft> build_row(const Problem& problem) {
   STEPC_ASSIGN(const RowProblem rows, analyse_rows(problem));
-  const int64_t task_rows =
-      rows.partials.empty() ? rows_per_task(rows.rows, rows.columns) : rows.rows / std::max<int64_t>(rows.tasks, 1);
+  const int64_t task_rows = rows.partials.empty() ? rows_per_task(problem.widths, rows.rows, rows.columns)
+                                                  : rows.rows / std::max<int64_t>(rows.tasks, 1);
   const int64_t grid = rows.partials.empty() ? (rows.rows + task_rows - 1) / task_rows : rows.tasks;
   return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
     builder.set_grid(Index(grid));
-    builder.begin_role("main");
+    builder.begin_role("main", problem.widths.warps);
     RowBuilder(problem, rows, task_rows, builder, region).build();
-    return Built{grid, fmt::format("{} rows a task, {} passes, lanes {}{}", task_rows, rows.levels.size() + 1,
-                                   pick_width(rows.columns, native_lanes(problem.target), rows.registers),
-                                   rows.kept.empty() ? "" : fmt::format(", {} kept", rows.kept.size()))};
+    return Built{grid,
+                 fmt::format("{} rows a task, {} passes, lanes {}{}", task_rows, rows.levels.size() + 1,
+                             pick_width(rows.columns, problem.widths.native, problem.widths.registers(rows.registers)),
+                             rows.kept.empty() ? "" : fmt::format(", {} kept", rows.kept.size()))};
   });
 }
 

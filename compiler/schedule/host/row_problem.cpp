@@ -78,7 +78,7 @@ class Analysis {
 
  private:
   tl::unexpected<Error> cannot(std::string_view reason) const {
-    return user_error("kernel @{}: the host's row template cannot make it: {}", problem_.group.name, reason);
+    return user_error("kernel @{}: the row template cannot make it: {}", problem_.group.name, reason);
   }
 
   // Reductions over the last axes are over a row's columns, others of the group over a task's rows; what is

@@ -12,7 +12,6 @@ namespace stepc::host {
 namespace {
 
 constexpr int64_t kTasks = 16;
-constexpr int64_t kSharedBytes = 1024 * 1024;
 
 struct ScatterProblem {
   ValueId x = ValueId::none;
@@ -31,8 +30,7 @@ Result<ScatterProblem> analyse(const Problem& problem) {
     const Node& node = problem.program.node(id);
     if (node.op != Op::scatter_add_rows) continue;
     if (scatter.sum != ValueId::none) {
-      return user_error("kernel @{}: the host's scatter template makes one scatter_add_rows, found two",
-                        problem.group.name);
+      return user_error("kernel @{}: the scatter template makes one scatter_add_rows, found two", problem.group.name);
     }
     scatter.x = node.operands[0];
     scatter.index = node.operands[1];
@@ -42,8 +40,8 @@ Result<ScatterProblem> analyse(const Problem& problem) {
   scatter.rows = problem.program.type(scatter.x).shape[0];
   scatter.results = problem.program.type(scatter.sum).shape[0];
   scatter.columns = problem.program.type(scatter.sum).shape[1];
-  scatter.width = pick_width(scatter.columns, native_lanes(problem.target), 4);
-  const int64_t fitting = std::max<int64_t>(1, kSharedBytes / 4 / std::max<int64_t>(scatter.columns, 1));
+  scatter.width = pick_width(scatter.columns, problem.widths.native, problem.widths.registers(4));
+  const int64_t fitting = std::max<int64_t>(1, problem.widths.shared_bytes / 4 / std::max<int64_t>(scatter.columns, 1));
   scatter.task_results = std::clamp<int64_t>((scatter.results + kTasks - 1) / kTasks, 1, fitting);
   return scatter;
 }
@@ -126,7 +124,7 @@ Result<Draft> build_scatter(const Problem& problem) {
   const int64_t grid = empty ? 0 : (scatter.results + scatter.task_results - 1) / scatter.task_results;
   return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
     builder.set_grid(Index(grid));
-    builder.begin_role("main");
+    builder.begin_role("main", problem.widths.warps);
     if (!empty) ScatterBuilder(problem, scatter, builder, region).build();
     return Built{grid, fmt::format("{} rows a task, lanes {}", scatter.task_results, scatter.width)};
   });

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "compiler/graph/fuse_check.h"
 #include "compiler/kernel/drop_unused.h"
 #include "compiler/kernel/hoist.h"
+#include "compiler/kernel/sync_shared.h"
 #include "ir/support/check.h"
 
 namespace stepc::host {
@@ -24,26 +26,51 @@ void declare_buffers(KernelBuilder& builder, const Problem& problem, Buffers& bu
   for (size_t i = 0; i < problem.results.size(); ++i) declare(problem.results[i], fmt::format("y{}", i));
 }
 
+// Row groups whose reductions are all small enough to be written out make vectors across rows instead.
+bool has_only_small_reductions(const Program& program, const Group& group) {
+  return std::all_of(group.nodes.begin(), group.nodes.end(), [&](NodeId id) {
+    const Node& node = program.node(id);
+    return op_info(node.op).family != OpFamily::reduction || is_small_reduction(program, node);
+  });
+}
+
 }  // namespace
+
+Result<Draft> build_one_role(const Problem& problem) {
+  switch (problem.group.schedule) {
+    case Template::pointwise: return build_pointwise(problem);
+    case Template::row:
+      if (has_only_small_reductions(problem.program, problem.group)) return build_pointwise(problem);
+      return build_row(problem);
+    case Template::column_sum: return build_column_sum(problem);
+    case Template::scatter: return build_scatter(problem);
+    case Template::route: return build_route(problem);
+    case Template::matmul:
+    case Template::attention:
+    case Template::attention_grad: break;
+  }
+  STEPC_UNREACHABLE("template {} has several roles or is the host's own", static_cast<int>(problem.group.schedule));
+}
 
 Result<Draft> build_kernel(const Problem& problem, const Build& build) {
   Buffers buffers;
   const std::string name(template_name(problem.group.schedule));
   // Every turn makes at least one more buffer flat.
   for (size_t turn = 0; turn <= problem.operands.size() + problem.results.size(); ++turn) {
-    KernelBuilder builder(name, kernel::Target::host);
+    KernelBuilder builder(name, problem.widths.target);
     buffers.ids.clear();
     declare_buffers(builder, problem, buffers);
     Region region(builder, problem.program, problem.group, buffers);
     const Built built = build(builder, region);
     if (region.failure()) {
-      return user_error("kernel @{}: the host's {} template cannot make it: {}", problem.group.name, name,
-                        *region.failure());
+      return user_error("kernel @{}: the {} template cannot make it: {}", problem.group.name, name, *region.failure());
     }
     const size_t flat_before = buffers.flat.size();
     buffers.flat.insert(buffers.needs_flat.begin(), buffers.needs_flat.end());
-    if (buffers.flat.size() == flat_before)
-      return Draft{drop_unused(hoist_invariants(builder.finish())), built, region.cost()};
+    if (buffers.flat.size() != flat_before) continue;
+    kernel::Kernel kernel = drop_unused(hoist_invariants(builder.finish()));
+    if (problem.widths.is_gpu()) kernel = sync_shared(std::move(kernel));
+    return Draft{std::move(kernel), built, region.cost()};
   }
   STEPC_UNREACHABLE("the buffers of @{} do not settle", problem.group.name);
 }
@@ -83,11 +110,11 @@ void for_columns(Region& region, int64_t extent, int64_t width, const std::funct
   for_tail(region, extent, width, body);
 }
 
-int64_t rows_per_task(int64_t rows, int64_t columns) {
-  constexpr int64_t kElements = 24576;
-  const int64_t rows_of_elements = std::max<int64_t>(1, kElements / std::max<int64_t>(columns, 1));
+int64_t rows_per_task(const Widths& widths, int64_t rows, int64_t columns) {
+  const int64_t elements = widths.task_elements;
+  const int64_t rows_of_elements = std::max<int64_t>(1, elements / std::max<int64_t>(columns, 1));
   // Where there is work for several threads, at least eight tasks.
-  const int64_t few = rows * columns > kElements ? (rows + 7) / 8 : rows;
+  const int64_t few = rows * columns > elements ? (rows + 7) / 8 : rows;
   return std::clamp<int64_t>(std::min(rows_of_elements, few), 1, std::max<int64_t>(rows, 1));
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "compiler/schedule/region/region.h"
+#include "compiler/schedule/region/widths.h"
 #include "compiler/schedule/schedule.h"
 
 namespace stepc::host {
@@ -15,7 +16,8 @@ using namespace schedule;  // NOLINT: positions, lanes and the region are the te
 struct Problem {
   const Program& program;
   const Group& group;
-  const HostTarget& target;
+  const HostTarget& target;  // for templates of the host alone
+  Widths widths;             // for those that GPUs share
   std::vector<ValueId> operands;
   std::vector<ValueId> results;
   // Shapes under which the kernel sees operands and results; the value's own where none is given.
@@ -48,8 +50,8 @@ Result<Draft> build_matmul(const Problem& problem);
 Result<Draft> build_attention(const Problem& problem);
 Result<Draft> build_attention_grad(const Problem& problem);
 
-// f32 lanes of one register.
-inline int64_t native_lanes(const HostTarget& target) { return target.vector_bytes / 4; }
+Result<Draft> build_one_role(const Problem& problem);  // of the templates that GPUs share, the group's own
+
 // Lanes to work on along `extent` neighbouring elements: at most `registers` registers' worth.
 int64_t pick_width(int64_t extent, int64_t native, int64_t registers);
 // Lanes of one power of two, the last of them idle.
@@ -64,6 +66,6 @@ void for_tail(Region& region, int64_t extent, int64_t width, const std::function
 
 LaneIndex uniform_index(Index index);
 // Rows that a task takes so that it has about 16 to 32 thousand elements, and few rows make few tasks.
-int64_t rows_per_task(int64_t rows, int64_t columns);
+int64_t rows_per_task(const Widths& widths, int64_t rows, int64_t columns);
 
 }  // namespace stepc::host

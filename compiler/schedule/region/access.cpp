@@ -95,10 +95,12 @@ std::optional<Fragment> Access::load_last(const Place& place) {
     std::vector<Index> block = bases(place.at);
     block.back() = block.back() - Index(*skipped);
     for (int64_t& lane : from) lane += *skipped;
+    if (!math_.can_permute(from, lanes.width)) return std::nullopt;
     return builder_.permute(builder_.load(place.buffer, block, {lanes.width}), from);
   }
   const auto window = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(span)));
   for (int64_t& lane : from) lane = std::clamp<int64_t>(lane - low, 0, window - 1);
+  if (!math_.can_permute(from, window)) return std::nullopt;
   return builder_.permute(builder_.load_first(place.buffer, at, {window}, Index(span)), from);
 }
 
@@ -118,6 +120,11 @@ std::optional<int64_t> Access::skipped_lanes(const Place& place, int64_t low, in
 Fragment Access::gather(const Place& place) {
   cost_ += static_cast<double>(math_.lanes().width);
   if (math_.lanes().count) failed_ = true;
+  const auto [at, offset] = offsets_of(place);
+  return builder_.gather(place.buffer, at, math_.materialise(offset));
+}
+
+std::pair<std::vector<Index>, LaneIndex> Access::offsets_of(const Place& place) {
   const std::vector<int64_t> strides = row_major_strides(place.shape);
   LaneIndex offset{Index(0), {}, {}, {0, 0}};
   std::vector<Index> at;
@@ -129,7 +136,19 @@ Fragment Access::gather(const Place& place) {
     for (int64_t& lane : lanes.pattern) lane -= low;
     offset = math_.add(offset, math_.scale(lanes, strides[d]));
   }
-  return builder_.gather(place.buffer, at, math_.materialise(offset));
+  return {at, offset};
+}
+
+// Idle lanes are left out: they would write what the last active one does.
+void Access::scatter(Fragment wide, const Place& place) {
+  const Lanes& lanes = math_.lanes();
+  cost_ += static_cast<double>(lanes.width);
+  const auto [at, offset] = offsets_of(place);
+  kernel::KOp op{.op = kernel::Op::scatter,
+                 .frags = {wide.id, math_.materialise(offset).id},
+                 .refs = {builder_.ref(place.buffer, at)}};
+  if (lanes.active < lanes.width) op.indices = builder_.ids({Index(lanes.active)});
+  builder_.emit(std::move(op));
 }
 
 Fragment Access::load(ValueId value, const Position& at) {
@@ -181,9 +200,13 @@ bool Access::store(Fragment fragment, ValueId value, const Position& at) {
   return true;
 }
 
-// Lane by lane.
+// Lane by lane; on a GPU all at once.
 bool Access::store_apart(Fragment wide, const Place& place) {
   if (math_.lanes().count) return false;
+  if (builder_.kernel().target != kernel::Target::host) {
+    scatter(wide, place);
+    return true;
+  }
   cost_ += 2 * static_cast<double>(math_.lanes().active);
   for (int64_t lane = 0; lane < math_.lanes().active; ++lane) {
     std::vector<Index> target;

@@ -51,6 +51,9 @@ class Access {
   bool easier_flat(const Position& at, const Shape& shape);
   std::optional<int64_t> skipped_lanes(const Place& place, int64_t low, int64_t span) const;
   Fragment gather(const Place& place);
+  void scatter(Fragment wide, const Place& place);
+  // A uniform place that is in bounds, and what each lane adds to it, in elements.
+  std::pair<std::vector<Index>, LaneIndex> offsets_of(const Place& place);
   bool store_apart(Fragment wide, const Place& place);
 
   KernelBuilder& builder_;

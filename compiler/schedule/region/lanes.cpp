@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ir/kernel/layout.h"
 #include "ir/support/check.h"
 #include "ir/support/checked.h"
 
@@ -183,6 +184,7 @@ Fragment LaneMath::materialise(const LaneIndex& x) {
 
 // Numbers are made of `lane` by permuting it: what is constant the emitter folds.
 Fragment LaneMath::pattern(const std::vector<int64_t>& lanes) {
+  if (builder_.kernel().target != kernel::Target::host) return computed_pattern(lanes);
   const int64_t width = lanes_.width;
   const int64_t low = low_of(lanes);
   int64_t factor = 0;
@@ -205,6 +207,65 @@ Fragment LaneMath::pattern(const std::vector<int64_t>& lanes) {
   if (factor > 1) sum = op(kernel::Op::mul, sum, splat(i32(factor)));
   if (low != 0) sum = op(kernel::Op::add, sum, splat(i32(low)));
   return sum;
+}
+
+// A GPU's threads compute their numbers: as sums of digits of the lane's own number, the digits found from the pattern.
+// From the first of the equal lanes at the end on, lanes count as that one.
+Fragment LaneMath::computed_pattern(const std::vector<int64_t>& lanes) {
+  std::vector<int64_t> rest = lanes;
+  while (rest.size() > 1 && rest[rest.size() - 1] == rest[rest.size() - 2]) rest.pop_back();
+  const auto wide = [&](int64_t value) { return splat(i32(value)); };
+  Fragment number = builder_.lane({lanes_.width});
+  if (rest.size() < lanes.size()) number = op(kernel::Op::min, number, wide(static_cast<int64_t>(rest.size()) - 1));
+  Fragment sum = wide(rest[0]);
+  const auto add_digit = [&](Fragment digit, int64_t factor) {
+    if (factor != 0) sum = op(kernel::Op::add, sum, factor == 1 ? digit : op(kernel::Op::mul, digit, wide(factor)));
+  };
+  // Each round takes the longest run of equal steps as one digit, and goes on with the first elements of the runs.
+  while (rest.size() > 1) {
+    const int64_t step = rest[1] - rest[0];
+    size_t run = 1;
+    while (run < rest.size() && rest[run] - rest[run - 1] == step) ++run;
+    bool whole = run > 1;
+    for (size_t i = 0; whole && i < rest.size(); ++i)
+      whole = rest[i] - rest[i / run * run] == step * static_cast<int64_t>(i % run);
+    if (!whole) return number_by_number(lanes);
+    const Fragment length = wide(static_cast<int64_t>(run));
+    const bool is_last = run >= rest.size();
+    add_digit(is_last ? number : op(kernel::Op::rem, number, length), step);
+    if (is_last) break;
+    number = op(kernel::Op::div, number, length);
+    std::vector<int64_t> firsts;
+    for (size_t i = 0; i < rest.size(); i += run) firsts.push_back(rest[i]);
+    rest = std::move(firsts);
+  }
+  return sum;
+}
+
+// Nothing regular: one selection for each change.
+Fragment LaneMath::number_by_number(const std::vector<int64_t>& lanes) {
+  const Fragment number = builder_.lane({lanes_.width});
+  Fragment sum = splat(i32(lanes.back()));
+  for (size_t lane = lanes.size() - 1; lane-- > 0;) {
+    if (lanes[lane] == lanes[lane + 1]) continue;
+    const Fragment before = op(kernel::Op::less_equal, number, splat(i32(static_cast<int64_t>(lane))));
+    sum = builder_.pointwise(kernel::Op::select, {before, splat(i32(lanes[lane])), sum});
+  }
+  return sum;
+}
+
+bool LaneMath::can_permute(const std::vector<int64_t>& from, int64_t source_width) const {
+  const kernel::Kernel& kernel = builder_.kernel();
+  if (kernel.target == kernel::Target::host) return true;
+  if (kernel.roles.empty() || source_width != static_cast<int64_t>(from.size())) return false;
+  const int64_t vector = kernel::lane_vector(source_width, int64_t{32} * kernel.roles.back().warps);
+  // The same move in every thread, within the neighbours that it holds.
+  for (size_t lane = 0; lane < from.size(); ++lane) {
+    const auto own = static_cast<int64_t>(lane);
+    if (from[lane] / vector != own / vector) return false;
+    if (from[lane] % vector != from[lane % static_cast<size_t>(vector)]) return false;
+  }
+  return true;
 }
 
 std::vector<int64_t> position_key(KernelBuilder& builder, const Position& position) {

@@ -73,9 +73,13 @@ class LaneMath {
   Fragment materialise(const LaneIndex& x);
   // i32[width] of numbers known now.
   Fragment pattern(const std::vector<int64_t>& lanes);
+  // Can the lanes of a fragment this wide be put in that order? On a GPU they may not leave their thread.
+  bool can_permute(const std::vector<int64_t>& from, int64_t source_width) const;
   Fragment splat(Fragment scalar);
 
  private:
+  Fragment computed_pattern(const std::vector<int64_t>& lanes);
+  Fragment number_by_number(const std::vector<int64_t>& lanes);
   Range range(Index x) const;
   std::optional<std::pair<LaneIndex, LaneIndex>> split_pattern(const LaneIndex& x, int64_t divisor);
   Fragment i32(int64_t value);

@@ -171,13 +171,17 @@ Fragment Region::random_bits(ValueId value, const Node& node, const Position& wh
   const auto [low, high] = std::minmax_element(element.pattern.begin(), element.pattern.end());
   const Index first = element.base + Index(*low);
   std::vector<int64_t> from = element.pattern;
+  const bool on_gpu = builder_.kernel().target != kernel::Target::host;
   bool in_order = true;
   for (size_t lane = 0; lane < from.size(); ++lane) {
     from[lane] -= *low;
-    in_order = in_order && from[lane] == static_cast<int64_t>(lane);
+    const bool idle = on_gpu && static_cast<int64_t>(lane) >= math_.lanes().active;  // whose words nobody sees
+    in_order = in_order && (idle || from[lane] == static_cast<int64_t>(lane));
   }
   const Fragment drawn = words(first, std::max(*high - *low + 1, math_.lanes().width));
-  return in_order ? drawn : builder_.permute(drawn, from);
+  if (in_order) return drawn;
+  if (!math_.can_permute(from, builder_.shape(drawn)[0])) return unsupported(value, "is not read in order");
+  return builder_.permute(drawn, from);
 }
 
 // The value at lanes that are all lanes of the vector under way.
@@ -192,6 +196,7 @@ std::optional<Fragment> Region::permuted(ValueId value, const Position& where) {
     if (!source) return std::nullopt;
     from.push_back(*source);
   }
+  if (!math_.can_permute(from, math_.lanes().width)) return std::nullopt;
   return builder_.permute(wide(at(value, own)), from);
 }
 
