@@ -2,6 +2,8 @@
 // portable one.
 #include <optional>
 
+#include "compiler/schedule/cuda/one_role.h"
+#include "compiler/schedule/cuda/templates.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/schedule/sm90/templates.h"
 #include "ir/graph/fused.h"
@@ -32,8 +34,17 @@ Result<ScheduledKernel> schedule_gpu(const Program& program, const Group& group,
     STEPC_ASSIGN(std::optional<ScheduledKernel> hopper, schedule_hopper(program, group, target));
     if (hopper) return std::move(*hopper);
   }
-  STEPC_ASSIGN(const std::string problem, group_problem(program, group));
-  return user_error("no template for {} takes {}", target.arch, problem);
+  switch (group.schedule) {
+    case Template::matmul: return cuda::schedule_matmul(program, group, target);
+    case Template::attention: return cuda::schedule_attention(program, group);
+    case Template::attention_grad: return cuda::schedule_attention_grad(program, group);
+    case Template::pointwise:
+    case Template::row:
+    case Template::column_sum:
+    case Template::scatter:
+    case Template::route: return cuda::schedule_one_role(program, group);
+  }
+  STEPC_UNREACHABLE("template {}", static_cast<int>(group.schedule));
 }
 
 }  // namespace stepc
