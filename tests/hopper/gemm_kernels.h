@@ -29,15 +29,17 @@ inline kernel::Kernel build(const MatmulProblem& problem, const GemmConfig& conf
   builder.set_cluster(config.cluster);
   const bool by_tma = dtype == Dtype::bf16;
   const kernel::BufferId map = by_tma ? builder.tensor_map("y_map", y, {1, kGroupRows, kPanel}, 128) : y;
-  PanelStores panels(builder, config, by_tma ? config.blocks() * config.tile_n / kPanel : 0);
+  PanelStores panels(builder, config, config.blocks() * config.tile_n / kPanel);
   GemmEpilogue epilogue;
   epilogue.begin_tile = [&] { panels.begin_tile(); };
   epilogue.finish = [&] { panels.finish(); };
-  epilogue.store = [&](const GemmSlice& slice) {
-    const kernel::Value rounded = builder.cast(slice.sums[0], dtype);
-    const std::vector<kernel::Index> at{slice.batch, slice.row, slice.column};
-    if (by_tma) return panels.put(rounded, map, at);
-    builder.store_tile(rounded, y, at, 1, min(n - slice.column, slice.columns), min(m - slice.row, kGroupRows));
+  epilogue.store = [&](const ProductTile& tile) {
+    const kernel::Value rounded = builder.cast(tile.sums[0], dtype);
+    if (by_tma)
+      panels.put(rounded, map, {tile.batch, tile.row, tile.column});
+    else
+      builder.store_tile(rounded, y, {tile.batch, tile.row, tile.column}, 1, min(n - tile.column, kPanel),
+                         min(m - tile.row, kGroupRows));
   };
   emit_gemm(builder, problem, config, buffers, epilogue);
   return builder.finish();

@@ -34,8 +34,8 @@ TEST_CASE("contraction kernels assemble without spills in every operand order an
   for (const bool transpose_a : {false, true})
     for (const bool transpose_b : {false, true}) {
       const MatmulProblem problem = product(3000, 3008, 3072, 2, transpose_a, transpose_b);
-      for (const GemmConfig& config : gemm_candidates(problem, kHopper))
-        for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
+      for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
+        for (const GemmConfig& config : gemm_candidates(problem, dtype == Dtype::bf16, kHopper))
           check_assembled(*ptxas, build(problem, config, dtype),
                           fmt::format("{}{} {} {}", transpose_a ? "T" : "N", transpose_b ? "T" : "N", dtype_name(dtype),
                                       describe(config)));

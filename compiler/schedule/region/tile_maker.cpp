@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 
+#include "ir/kernel/builder_hopper.h"
 #include "ir/support/check.h"
 
 namespace stepc {
@@ -156,7 +157,14 @@ TileValue TileMaker::columns_of(TileValue tile, const std::vector<int64_t>& from
   if (from == all) return tile;
   Key key{tag(Tag::columns), id_of(tile.lanes)};
   key.insert(key.end(), from.begin(), from.end());
-  return once(std::move(key), [&] { return TileValue{builder_.permute(tile.lanes, from), Spread::tile}; });
+  return once(std::move(key), [&] {
+    std::vector<int64_t> run(from.size());
+    std::iota(run.begin(), run.end(), from.empty() ? 0 : from[0]);
+    const bool is_run = builder_.kernel().target != kernel::Target::host && from == run && from[0] % 8 == 0;
+    return TileValue{is_run ? kernel::hopper::columns(builder_, tile.lanes, from[0], static_cast<int64_t>(from.size()))
+                            : builder_.permute(tile.lanes, from),
+                     Spread::tile};
+  });
 }
 
 void TileMaker::scope(const std::function<void()>& body) {

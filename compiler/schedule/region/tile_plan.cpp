@@ -10,9 +10,6 @@ namespace {
 
 using kernel::Index;
 
-// Columns of all tiles that are in registers at one time, beside the product's own: a thread has half as many numbers.
-constexpr int64_t kMaxLiveColumns = 160;
-
 class Planner {
  public:
   Planner(const Program& program, const Group& group, const MatmulGroup& matmul, int64_t rows, int64_t columns)
@@ -113,7 +110,7 @@ class Planner {
 }  // namespace
 
 Result<TilePlan> plan_tiles(const Program& program, const Group& group, const MatmulGroup& matmul, int64_t tile_rows,
-                            int64_t tile_columns, int64_t max_step) {
+                            int64_t tile_columns, int64_t max_step, int64_t live_columns) {
   const auto refuse = [&](std::string_view reason) {
     return user_error("kernel @{}: its results cannot be made on tiles of {} x {}: {}", group.name, tile_rows,
                       tile_columns, reason);
@@ -130,7 +127,7 @@ Result<TilePlan> plan_tiles(const Program& program, const Group& group, const Ma
     if (!plan && !best) reason = plan.error().message;
     if (!plan) continue;
     const int64_t results = static_cast<int64_t>(matmul.stores.size()) * matmul.sizes.parts();
-    const bool fits = step <= 16 || (plan->tile_loads + results + 1) * step <= kMaxLiveColumns;
+    const bool fits = step <= 16 || (plan->tile_loads + results + 1) * step <= live_columns;
     if (best && plan->scattered >= best->scattered && !(plan->scattered == best->scattered && fits && !best_fits))
       continue;
     best = *std::move(plan);

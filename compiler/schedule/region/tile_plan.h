@@ -21,9 +21,13 @@ struct TilePlan {
   std::map<ValueId, Shape> shapes;
 };
 
+// Columns of all tiles that may be in registers at one time, beside the product's own: a thread has half as many
+// numbers.
+constexpr int64_t kLiveColumns = 160;
+
 // For fragments [tile_rows, tile_columns] whose rows and columns start at multiples of that. At most `max_step` columns
 // at once, and fewer where many tiles of operands and results are in registers at one time.
 Result<TilePlan> plan_tiles(const Program& program, const Group& group, const MatmulGroup& matmul, int64_t tile_rows,
-                            int64_t tile_columns, int64_t max_step = 64);
+                            int64_t tile_columns, int64_t max_step = 64, int64_t live_columns = kLiveColumns);
 
 }  // namespace stepc

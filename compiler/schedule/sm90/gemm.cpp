@@ -1,8 +1,11 @@
-// From a kernel group to Hopper's contraction kernel.
+// From a kernel group to Hopper's contraction kernel. The group's results are made on the accumulators by TileRegion;
+// bf16 panels that lie in a result as they do in the product go out through shared memory, everything else by plain
+// stores.
 #include "compiler/schedule/sm90/gemm.h"
 
 #include <algorithm>
 
+#include "compiler/schedule/region/tile_plan.h"
 #include "compiler/schedule/sm90/templates.h"
 #include "ir/graph/fused.h"
 #include "ir/support/check.h"
@@ -13,55 +16,94 @@ namespace {
 using kernel::BufferId;
 using kernel::Index;
 using kernel::KernelBuilder;
-using kernel::Value;
 
-// A group, and its kernel under construction: operands and results as [batch, rows, columns].
-struct Draft {
+// Of a thread's registers a product of 256 columns takes 128; as it is used up, results take its place. A group with
+// several f32 results (an optimizer's) has more in registers than its tiles tell.
+constexpr int64_t kLiveBf16 = 330;
+constexpr int64_t kLiveF32 = 130;
+constexpr int64_t kHeavyColumns = 192;  // then, of a tile
+
+// All that the producer can spare: what is read beside the product waits in registers too.
+void give_registers(GemmConfig& config) {
+  config.producer_registers = 24;
+  config.consumer_registers = 240;
+}
+
+// A group, and how its kernel is made.
+struct Recipe {
   const Program& program;
-  const MatmulGroup& group;
-  const GemmConfig& config;
-  KernelBuilder& builder;
-  std::vector<BufferId> operands;
-  std::vector<BufferId> results;
+  const Group& group;
+  const MatmulGroup& matmul;
+  const std::vector<ValueId>& operands;
+  const std::vector<ValueId>& results;
+  GemmConfig config;
+  TilePlan plan;
 };
 
-Shape operand_shape(const MatmulGroup& group, ValueId value) {
-  const MatmulProblem& sizes = group.sizes;
-  if (value == group.a)
-    return sizes.transpose_a ? Shape{sizes.batch, sizes.k, sizes.m} : Shape{sizes.batch, sizes.m, sizes.k};
-  return sizes.transpose_b ? Shape{sizes.batch, sizes.n, sizes.k} : Shape{sizes.batch, sizes.k, sizes.n};
+bool fits_map(const Program& program, ValueId value, const Shape& shape) {
+  return program.type(value).dtype == Dtype::bf16 && shape.back() % 8 == 0;
 }
 
-bool takes_tma_store(Dtype dtype, int64_t columns) { return dtype == Dtype::bf16 && columns % 8 == 0; }
+class GemmKernel {
+ public:
+  GemmKernel(const Recipe& recipe, std::optional<int64_t> panels_per_tile)
+      : recipe_(recipe), builder_("gemm", kernel::Target::sm90), panels_(builder_, recipe.config, panels_per_tile) {
+    for (size_t i = 0; i < recipe.operands.size(); ++i) declare(recipe.operands[i], fmt::format("x{}", i));
+    for (size_t i = 0; i < recipe.results.size(); ++i) declare(recipe.results[i], fmt::format("y{}", i));
+    builder_.set_grid(recipe.config.tasks(recipe.matmul.sizes));
+    builder_.set_cluster(recipe.config.cluster);
+  }
 
-// The product alone: panels of bf16 go out by TMA where a tensor map can describe the result, else by plain stores.
-void emit_plain(Draft& draft, const GemmBuffers& buffers) {
-  KernelBuilder& builder = draft.builder;
-  const MatmulProblem& sizes = draft.group.sizes;
-  const BufferId y = draft.results[0];
-  const Dtype product = draft.program.type(draft.group.product).dtype;
-  const bool by_tma = takes_tma_store(product, sizes.n);
-  const BufferId map = by_tma ? builder.tensor_map("y_map", y, {1, kGroupRows, kPanel}, 128) : y;
-  PanelStores panels(builder, draft.config, by_tma ? draft.config.blocks() * draft.config.tile_n / kPanel : 0);
-  GemmEpilogue epilogue;
-  epilogue.begin_tile = [&] { panels.begin_tile(); };
-  epilogue.finish = [&] { panels.finish(); };
-  epilogue.store = [&](const GemmSlice& slice) {
-    const Value rounded = builder.cast(slice.sums[0], product);
-    const std::vector<Index> at{slice.batch, slice.row, slice.column};
-    if (by_tma)
-      panels.put(rounded, map, at);
-    else
-      builder.store_tile(rounded, y, at, 1, min(sizes.n - slice.column, slice.columns),
-                         min(sizes.m - slice.row, kGroupRows));
-  };
-  emit_gemm(builder, sizes, draft.config, buffers, epilogue);
-}
+  // An error says what the region cannot make.
+  Result<kernel::Kernel> build() {
+    TileRegion region(builder_, recipe_.program, recipe_.group, recipe_.matmul, buffers_, recipe_.plan.step);
+    region.on_store([&](const TileStore& store) { return store_panel(store); });
+    GemmEpilogue epilogue;
+    epilogue.begin_tile = [&] { panels_.begin_tile(); };
+    epilogue.store = [&](const ProductTile& tile) { region.store(tile); };
+    epilogue.finish = [&] { panels_.finish(); };
+    emit_gemm(builder_, recipe_.matmul.sizes, recipe_.config,
+              {buffers_.at(recipe_.matmul.a), buffers_.at(recipe_.matmul.b)}, epilogue);
+    if (region.failure()) return user_error("{}", *region.failure());
+    return builder_.finish();
+  }
+  int64_t panels() const { return panels_.done(); }
 
-BufferId buffer_of(const std::vector<ValueId>& values, const std::vector<BufferId>& buffers, ValueId value) {
-  const auto at = std::find(values.begin(), values.end(), value);
-  STEPC_CHECK(at != values.end(), "value {} is no operand of its group", index_of(value));
-  return buffers[static_cast<size_t>(at - values.begin())];
+ private:
+  void declare(ValueId value, std::string name) {
+    const TensorType& type = recipe_.program.type(value);
+    const auto given = recipe_.plan.shapes.find(value);
+    buffers_[value] =
+        builder_.global(std::move(name), type.dtype, given == recipe_.plan.shapes.end() ? type.shape : given->second);
+  }
+
+  bool store_panel(const TileStore& store) {
+    if (!store.in_order || !store.place || recipe_.plan.step != kPanel) return false;
+    const BufferId buffer = store.place->buffer;
+    if (!fits_map(recipe_.program, store.result, builder_.kernel().buffer(buffer).shape)) return false;
+    const auto [map, is_new] = maps_.try_emplace(store.result, buffer);
+    if (is_new)
+      map->second =
+          builder_.tensor_map(builder_.kernel().buffer(buffer).name + "_map", buffer, {1, kGroupRows, kPanel}, 128);
+    panels_.put(store.value, map->second, store.place->at);
+    return true;
+  }
+
+  const Recipe& recipe_;
+  KernelBuilder builder_;
+  PanelStores panels_;
+  std::map<ValueId, BufferId> buffers_;
+  std::map<ValueId, BufferId> maps_;
+};
+
+// The kernel is made twice: how often the boxes are used is known when it is there.
+Result<kernel::Kernel> build(const Recipe& recipe) {
+  GemmKernel trial(recipe, std::nullopt);
+  STEPC_ASSIGN(kernel::Kernel kernel, trial.build());
+  // Pieces past the last column are not stored: then the boxes' use differs from tile to tile.
+  const MatmulProblem& sizes = recipe.matmul.sizes;
+  if (trial.panels() == 0 || sizes.columns() % recipe.config.tile_columns(sizes) != 0) return kernel;
+  return GemmKernel(recipe, trial.panels()).build();
 }
 
 }  // namespace
@@ -72,27 +114,27 @@ Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, con
   scheduled.operands = group_operands(program, group);
   scheduled.results = group_results(program, group);
   const MatmulGroup matmul = analyse_matmul(program, group, scheduled.results);
-  if (gemm_obstacle(matmul.sizes) || !matmul.plain) return std::optional<ScheduledKernel>();
-  const GemmConfig config = pick_gemm(matmul.sizes, target);
-  KernelBuilder builder("gemm", kernel::Target::sm90);
-  Draft draft{program, matmul, config, builder, {}, {}};
-  for (size_t i = 0; i < scheduled.operands.size(); ++i) {
-    const ValueId value = scheduled.operands[i];
-    draft.operands.push_back(
-        builder.global(fmt::format("x{}", i), program.type(value).dtype, operand_shape(matmul, value)));
+  if (gemm_obstacle(matmul.sizes)) return std::optional<ScheduledKernel>();
+  const bool stores_panels = std::any_of(scheduled.results.begin(), scheduled.results.end(),
+                                         [&](ValueId value) { return program.type(value).dtype == Dtype::bf16; });
+  const auto f32_results = std::count_if(scheduled.results.begin(), scheduled.results.end(),
+                                         [&](ValueId value) { return program.type(value).dtype == Dtype::f32; });
+  const bool is_heavy = f32_results > 1;
+  auto plan = plan_tiles(program, group, matmul, kGroupRows, kPanel, kPanel, is_heavy ? kLiveF32 : kLiveBf16);
+  if (!plan) return std::optional<ScheduledKernel>();  // the results cannot be made on tiles
+  for (GemmConfig& config : gemm_candidates(matmul.sizes, stores_panels && plan->step == kPanel, target)) {
+    if (is_heavy && config.tile_n > kHeavyColumns) continue;
+    if (plan->tile_loads > 1) give_registers(config);
+    const Recipe recipe{program, group, matmul, scheduled.operands, scheduled.results, config, *plan};
+    auto kernel = build(recipe);
+    if (!kernel) continue;
+    scheduled.kernel = std::move(*kernel);
+    scheduled.grid = config.tasks(matmul.sizes);
+    STEPC_ASSIGN(scheduled.problem, group_problem(program, group));
+    scheduled.config = fmt::format("{}, {} columns at once", describe(config), recipe.plan.step);
+    return std::optional(std::move(scheduled));
   }
-  const Shape shape{matmul.sizes.batch, matmul.sizes.m, matmul.sizes.n};
-  for (size_t i = 0; i < scheduled.results.size(); ++i)
-    draft.results.push_back(builder.global(fmt::format("y{}", i), program.type(scheduled.results[i]).dtype, shape));
-  scheduled.grid = config.tasks(matmul.sizes);
-  builder.set_grid(scheduled.grid);
-  builder.set_cluster(config.cluster);
-  emit_plain(draft, {buffer_of(scheduled.operands, draft.operands, matmul.a),
-                     buffer_of(scheduled.operands, draft.operands, matmul.b)});
-  scheduled.kernel = builder.finish();
-  STEPC_ASSIGN(scheduled.problem, group_problem(program, group));
-  scheduled.config = describe(config);
-  return std::optional(std::move(scheduled));
+  return std::optional<ScheduledKernel>();
 }
 
 }  // namespace stepc::sm90

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/schedule/region/matmul_group.h"
+#include "compiler/schedule/region/tile_region.h"
 #include "compiler/schedule/schedule.h"
 #include "ir/kernel/builder.h"
 
@@ -48,19 +48,10 @@ std::string describe(const GemmConfig& config);
 
 // Why TMA and wgmma cannot take the product as it lies in memory, if so.
 std::optional<std::string> gemm_obstacle(const MatmulProblem& problem);
-std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem, const GpuTarget& target);
+// What can be done, best first. `stores_panels`: results go out through boxes in shared memory.
+std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem, bool stores_panels, const GpuTarget& target);
 // The time expected of a configuration, in arbitrary units.
 double gemm_cost(const MatmulProblem& problem, const GemmConfig& config);
-GemmConfig pick_gemm(const MatmulProblem& problem, const GpuTarget& target);
-
-// Rows and columns of a finished tile: what one consumer holds of 64 rows, a slice of the columns at a time.
-struct GemmSlice {
-  kernel::Index batch;
-  kernel::Index row;     // of its first element
-  kernel::Index column;  // in columns()
-  int64_t columns = 0;
-  std::vector<kernel::Value> sums;  // one a part: f32[64, columns]
-};
 
 struct GemmBuffers {
   kernel::BufferId a;  // [batch, m, k] or, transposed, [batch, k, m]
@@ -70,24 +61,28 @@ struct GemmBuffers {
 // Sends bf16 panels of 64 x 64 to memory through a consumer's boxes in shared memory, each by one TMA store.
 class PanelStores {
  public:
-  // `per_tile`: panels that a consumer stores of each tile; 0: none, and no box is declared.
-  PanelStores(kernel::KernelBuilder& builder, const GemmConfig& config, int64_t per_tile);
+  // `per_tile`: panels that a consumer stores of each tile, or none where that is not known or not always so: then a
+  // box is used again only when all stores are through with theirs.
+  PanelStores(kernel::KernelBuilder& builder, const GemmConfig& config, std::optional<int64_t> per_tile)
+      : builder_(builder), boxes_(config.boxes), per_tile_(per_tile) {}
   void begin_tile() { done_ = 0; }
   void put(kernel::Value panel, kernel::BufferId map, const std::vector<kernel::Index>& at);
   void finish();  // when the role ends
+  int64_t done() const { return done_; }
 
  private:
+  int64_t pending() const;
+
   kernel::KernelBuilder& builder_;
   int64_t boxes_;
-  int64_t per_tile_;
+  std::optional<int64_t> per_tile_;
   int64_t done_ = 0;  // of this tile
-  kernel::BufferId out_ = kernel::BufferId::none;
+  std::optional<kernel::BufferId> out_;
 };
 
 struct GemmEpilogue {
-  int64_t slice_columns = kPanel;
   std::function<void()> begin_tile;
-  std::function<void(const GemmSlice&)> store;
+  std::function<void(const ProductTile&)> store;  // 64 rows and 64 columns of the tile
   std::function<void()> finish;
 };
 // Makes both roles. Declares maps and shared memory: the kernel has its globals and its grid already.

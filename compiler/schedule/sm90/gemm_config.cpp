@@ -58,14 +58,15 @@ std::optional<std::string> gemm_obstacle(const MatmulProblem& problem) {
   return std::nullopt;
 }
 
-std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem, const GpuTarget& target) {
+std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem, bool stores_panels, const GpuTarget& target) {
   std::vector<GemmConfig> candidates;
   for (const int64_t tile_n : {256, 192, 128, 64}) {
     if (problem.halves && tile_n % (2 * kPanel) != 0) continue;
     GemmConfig config;
     config.tile_n = tile_n;
     config.processors = target.processors;
-    if (tile_n == 192) config.boxes = 3;
+    // A tile's panels are a whole number of rounds through the boxes.
+    config.boxes = !stores_panels ? 0 : tile_n == 192 ? 3 : 2;
     fit_stages(config);
     // Groups that divide the tiles leave no ragged one, whose width would be a division at run time.
     const int64_t tiles = config.tiles_m(problem);
@@ -77,6 +78,9 @@ std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem, const GpuT
       }
     candidates.push_back(config);
   }
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const GemmConfig& x, const GemmConfig& y) {
+    return gemm_cost(problem, x) < gemm_cost(problem, y);
+  });
   return candidates;
 }
 
@@ -85,14 +89,6 @@ double gemm_cost(const MatmulProblem& problem, const GemmConfig& config) {
   const auto blocks = static_cast<double>(ceil_div(problem.k, kBlockK));
   const auto area = static_cast<double>(config.tile_m * config.tile_n);
   return waves * area * slowdown(config.tile_n) * (blocks + kTileOverhead);
-}
-
-GemmConfig pick_gemm(const MatmulProblem& problem, const GpuTarget& target) {
-  const std::vector<GemmConfig> candidates = gemm_candidates(problem, target);
-  STEPC_CHECK(!candidates.empty(), "no tile for {}", stepc::describe(problem));
-  return *std::min_element(candidates.begin(), candidates.end(), [&](const GemmConfig& x, const GemmConfig& y) {
-    return gemm_cost(problem, x) < gemm_cost(problem, y);
-  });
 }
 
 std::string describe(const GemmConfig& config) {

@@ -176,14 +176,14 @@ class GemmEmitter {
 
   void store(const Tile& tile, const std::vector<Value>& sums) {
     if (epilogue_.begin_tile) epilogue_.begin_tile();
-    const int64_t columns = config_.tile_columns(problem_), width = std::min(epilogue_.slice_columns, columns);
+    const int64_t columns = config_.tile_columns(problem_);
     for (int64_t block = 0; block < config_.blocks(); ++block) {
       const Index row = tile.row + (builder_.copy() * config_.blocks() + block) * kGroupRows;
-      for (int64_t first = 0; first < columns; first += width) {
-        GemmSlice slice{tile.batch, row, tile.column + first, width, {}};
+      for (int64_t first = 0; first < columns; first += kPanel) {
+        ProductTile slice{tile.batch, row, tile.column + first, {}};
         for (int64_t part = 0; part < problem_.parts(); ++part)
-          slice.sums.push_back(
-              kernel::hopper::columns(builder_, sums[static_cast<size_t>(block)], part * columns + first, width));
+          slice.sums.push_back(kernel::hopper::columns(builder_, sums[static_cast<size_t>(block)],
+                                                       part * columns + first, std::min(columns, kPanel)));
         epilogue_.store(slice);
       }
     }
@@ -209,22 +209,22 @@ void emit_gemm(KernelBuilder& builder, const MatmulProblem& problem, const GemmC
 // ---- results through shared memory
 // -----------------------------------------------------------------------------------
 
-PanelStores::PanelStores(KernelBuilder& builder, const GemmConfig& config, int64_t per_tile)
-    : builder_(builder), boxes_(config.boxes), per_tile_(per_tile) {
-  if (per_tile_ > 0) out_ = builder.shared("out", Dtype::bf16, {kConsumers, boxes_, kGroupRows, kPanel}, 128);
+// A box is free once its last store has read it. The thread that stores is one and the same, so it counts its own
+// groups; the others wait for it at a barrier of the consumer's warps. Tiles that are no whole number of rounds start
+// the ring anew.
+int64_t PanelStores::pending() const {
+  if (!per_tile_) return 0;
+  return done_ == 0 && *per_tile_ % boxes_ != 0 ? 0 : boxes_ - 1;
 }
 
-// A box is free once its last store has read it. The thread that stores is one and the same, so it counts its own
-// groups; the others wait for it at a barrier of the consumer's warps.
 void PanelStores::put(Value panel, BufferId map, const std::vector<Index>& at) {
-  // Tiles that are no whole number of rounds start the ring anew.
-  const bool drained = done_ == 0 && per_tile_ % boxes_ != 0;
-  const int64_t pending = drained ? 0 : boxes_ - 1;
+  if (!out_) out_ = builder_.shared("out", Dtype::bf16, {kConsumers, boxes_, kGroupRows, kPanel}, 128);
+  const int64_t still = pending();
   const Index box = done_++ % boxes_;
   const Index barrier = builder_.copy() + 1;
-  builder_.once([&] { kernel::hopper::bulk_wait(builder_, pending); });
+  builder_.once([&] { kernel::hopper::bulk_wait(builder_, still); });
   kernel::hopper::sync(builder_, barrier, kGroupWarps);
-  const Ref place = builder_.ref(out_, {builder_.copy(), box, 0, 0});
+  const Ref place = builder_.ref(*out_, {builder_.copy(), box, 0, 0});
   kernel::hopper::stmatrix(builder_, panel, place);
   kernel::hopper::fence_async(builder_);
   kernel::hopper::sync(builder_, barrier, kGroupWarps);
@@ -235,7 +235,7 @@ void PanelStores::put(Value panel, BufferId map, const std::vector<Index>& at) {
 }
 
 void PanelStores::finish() {
-  if (per_tile_ > 0) builder_.once([&] { kernel::hopper::bulk_wait(builder_, 0); });
+  if (out_) builder_.once([&] { kernel::hopper::bulk_wait(builder_, 0); });
 }
 
 }  // namespace stepc::sm90
