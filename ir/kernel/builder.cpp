@@ -78,15 +78,30 @@ KernelBuilder::KernelBuilder(std::string name, Target target) {
 
 // ---- names and declarations ------------------------------------------------------------------------------
 
-std::string KernelBuilder::unique_name(std::string base) const {
+std::string KernelBuilder::unique_name(std::string base) {
   base = name_from(base);
   const auto is_taken = [&](const std::string& name) {
     return global_names_.contains(name) ||
            std::any_of(open_.begin(), open_.end(), [&](const OpenBody& body) { return body.names.contains(name); });
   };
-  std::string name = base;
-  for (int i = 2; is_taken(name); ++i) name = fmt::format("{}_{}", base, i);
-  return name;
+  const auto numbered = [&](int i) { return i == 1 ? base : fmt::format("{}_{}", base, i); };
+  int i = 1;
+  for (const OpenBody& body : open_)
+    if (const auto it = body.first_free.find(base); it != body.first_free.end()) i = std::max(i, it->second);
+  while (is_taken(numbered(i))) ++i;
+  if (!open_.empty()) open_.back().first_free[base] = i;
+  return numbered(i);
+}
+
+void KernelBuilder::free_name(const std::string& name) {
+  OpenBody& body = open_.back();
+  STEPC_CHECK(body.names.erase(name) == 1, "%{} is not of the innermost body", name);
+  body.first_free.erase(name);
+  // name may be base_number.
+  const size_t digits = name.find_last_not_of("0123456789") + 1;
+  if (digits == name.size() || digits < 2 || name[digits - 1] != '_' || name.size() - digits > 9) return;
+  const auto it = body.first_free.find(name.substr(0, digits - 1));
+  if (it != body.first_free.end()) it->second = std::min(it->second, std::max(1, std::stoi(name.substr(digits))));
 }
 
 BufferId KernelBuilder::add_buffer(std::string name, Space space, Dtype dtype, Shape shape,
@@ -217,7 +232,7 @@ Value KernelBuilder::emit_frag(KOp op, Dtype dtype, Shape shape, std::string_vie
 
 Value KernelBuilder::named(std::string name, Value value) {
   std::string& current = kernel_.frags[stepc::kernel::index_of(value.id)].name;
-  STEPC_CHECK(open_.back().names.erase(current) == 1, "%{} is not of the innermost body", current);
+  free_name(current);
   current = unique_name(std::move(name));
   all_names_.insert(current);
   open_.back().names.insert(current);

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -143,9 +144,12 @@ class KernelBuilder {
   struct OpenBody {
     std::vector<OpId> ops;
     std::unordered_set<std::string> names;
+    // By base: every number below this one is taken as long as the body is open, so the search begins here.
+    std::unordered_map<std::string, int> first_free;
   };
 
-  std::string unique_name(std::string base) const;  // not visible in the open bodies
+  void free_name(const std::string& name);    // of the innermost body
+  std::string unique_name(std::string base);  // not visible in the open bodies
   BufferId add_buffer(std::string name, Space space, Dtype dtype, Shape shape, std::vector<int64_t> strides);
   VarId add_variable(Variable variable);  // its name is unique already
   FragId add_frag(std::string name, Dtype dtype, Shape shape);

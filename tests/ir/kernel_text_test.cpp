@@ -40,6 +40,33 @@ std::string error_of(const std::string& text) {
   return kernel ? "no error" : kernel.error().text();
 }
 
+TEST_CASE("names of fragments are the first free number; a body's numbers are free again behind it") {
+  KernelBuilder builder("names", Target::host);
+  builder.set_grid(1);
+  builder.begin_role("all");
+  const auto make = [&](const std::string& name) {
+    const Value v = builder.named(name, builder.constant(1, Dtype::f32));
+    return builder.kernel().frag(v.id).name;
+  };
+  CHECK(make("x") == "x");
+  CHECK(make("x") == "x_2");
+  CHECK(make("x_2") == "x_2_2");
+  CHECK(make("y") == "y");
+  Value last;
+  builder.loop("i", 0, 2, 1, [&](Index) {
+    CHECK(make("x") == "x_3");
+    last = builder.named("x", builder.constant(2, Dtype::f32));
+    CHECK(builder.kernel().frag(last.id).name == "x_4");
+    CHECK(make("y") == "y_2");
+    builder.named("z", last);  // x_4 is free again
+    CHECK(make("x") == "x_4");
+    CHECK(make("x") == "x_5");
+  });
+  CHECK(make("x") == "x_3");
+  CHECK(make("z") == "z");
+  CHECK(make("x") == "x_4");
+}
+
 TEST_CASE("the kernels of docs/kernels print as they are written") {
   for (const char* name : kDocs) {
     CAPTURE(name);
