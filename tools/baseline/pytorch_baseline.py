@@ -16,6 +16,7 @@ import statistics
 import struct
 import sys
 import time
+import types
 
 # Inductor's disk caches can hand out the graph of the other attention: a tier compiles its own. Read at import.
 os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
@@ -36,8 +37,8 @@ LR, BETA1, BETA2, EPS, DECAY = 3e-4, 0.9, 0.999, 1e-8, 0.1
 AUX_COEFFICIENT, AUX_HORIZON = 1e-2, 10000
 
 
-class Config(dict):
-    __getattr__ = dict.__getitem__
+class Config(types.SimpleNamespace):
+    """The numbers of a preset as attributes."""
 
 
 # ---- parameters: Philox 4x32-10, a stream a name, as stepc's init program ------------------------------------------
@@ -262,7 +263,7 @@ class Trainer:
         self.loss = forward
         self.update = update
         if mode:
-            self.loss = torch.compile(forward, mode=mode, dynamic=False)
+            self.loss = torch.compile(forward, mode=mode, dynamic=False, fullgraph=True)
             self.update = torch.compile(update, dynamic=False)
         if args.masters == "bf16":
             self.first = [torch.zeros_like(t, dtype=torch.float32) for t in self.p.values()]
@@ -419,12 +420,12 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    c = Config(PRESETS[args.preset])
+    c = Config(**PRESETS[args.preset])
     for text in args.set:
         key, _, value = text.partition("=")
-        if key not in c:
-            raise SystemExit(f"--set {text}: expected one of {', '.join(c)}")
-        c[key] = int(value)
+        if not hasattr(c, key):
+            raise SystemExit(f"--set {text}: expected one of {', '.join(vars(c))}")
+        setattr(c, key, int(value))
     if not torch.cuda.is_available():
         raise SystemExit("no CUDA device")
     torch.backends.cuda.enable_cudnn_sdp(args.attention == "cudnn")

@@ -37,7 +37,7 @@ Result<LineProcess> LineProcess::start(const std::vector<std::string>& command) 
     for (int end : {requests[0], requests[1], answers[0], answers[1]}) close(end);
     // Threads of the other side that spin after their work would take the cores from ours (and did: half the rate).
     setenv("OMP_WAIT_POLICY", "passive", 0);
-    execv(arguments[0], arguments.data());
+    execvp(arguments[0], arguments.data());
     _exit(127);
   }
   close(requests[0]);
