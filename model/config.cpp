@@ -171,4 +171,12 @@ std::string_view schedule_name(Schedule schedule) {
   STEPC_UNREACHABLE("schedule {}", static_cast<int>(schedule));
 }
 
+std::string_view routing_mode_name(RoutingMode mode) {
+  switch (mode) {
+    case RoutingMode::own: return "own";
+    case RoutingMode::equal: return "equal";
+  }
+  STEPC_UNREACHABLE("routing mode {}", static_cast<int>(mode));
+}
+
 }  // namespace stepc

@@ -12,6 +12,10 @@
 
 namespace stepc {
 
+// Who chooses the experts of a token: the router's probabilities, or, for measurements, a fixed assignment that gives
+// every expert as many tokens as any other: the k-th choice of token n is expert (n * top + k) modulo experts.
+enum class RoutingMode : uint8_t { own, equal };
+
 struct ModelConfig {
   int64_t vocab = 256;
   int64_t vocab_padded = 256;  // columns of the head; softmax runs over the first `vocab`
@@ -24,6 +28,7 @@ struct ModelConfig {
   int64_t top = 2;      // experts per token
   int64_t seq = 256;
   double capacity_factor = 1.0;
+  RoutingMode routing = RoutingMode::own;
   double rope_theta = 10000.0;
   double norm_eps = 1e-5;
   bool operator==(const ModelConfig&) const = default;
@@ -75,5 +80,6 @@ inline bool is_dense(const ModelConfig& model) { return model.experts == 1; }
 int64_t expert_capacity(const ModelConfig& model, int64_t tokens);
 
 std::string_view schedule_name(Schedule schedule);
+std::string_view routing_mode_name(RoutingMode mode);
 
 }  // namespace stepc

@@ -5,7 +5,7 @@
 
 namespace stepc {
 
-// Calls visit(name, reference) for every field; references are int64_t, double or Schedule.
+// Calls visit(name, reference) for every field; references are int64_t, double, Schedule or RoutingMode.
 template <class ConfigRef, class Visit>
 void visit_fields(ConfigRef& config, Visit&& visit) {
   auto& model = config.model;
@@ -20,6 +20,7 @@ void visit_fields(ConfigRef& config, Visit&& visit) {
   visit("top", model.top);
   visit("seq", model.seq);
   visit("capacity_factor", model.capacity_factor);
+  visit("routing", model.routing);
   visit("rope_theta", model.rope_theta);
   visit("norm_eps", model.norm_eps);
   auto& train = config.train;

@@ -50,6 +50,15 @@ Expected read(const JsonValue& value, Schedule& field) {
   return "\"constant\" or \"cosine\"";
 }
 
+Expected read(const JsonValue& value, RoutingMode& field) {
+  for (RoutingMode mode : {RoutingMode::own, RoutingMode::equal})
+    if (value.as<std::string>() && *value.as<std::string>() == routing_mode_name(mode)) {
+      field = mode;
+      return std::nullopt;
+    }
+  return "\"own\" or \"equal\"";
+}
+
 // Sets one field; the message of a failure without its position.
 std::optional<std::string> set_field(Config& config, std::string_view key, const JsonValue& value) {
   bool known = false;
@@ -128,8 +137,11 @@ std::string config_json(const Config& config) {
   JsonValue object;
   object.append(std::string(kPresetKey), config.preset);
   visit_fields(config, [&](std::string_view name, const auto& field) {
-    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field)>, Schedule>)
+    using Field = std::remove_cvref_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, Schedule>)
       object.append(std::string(name), schedule_name(field));
+    else if constexpr (std::is_same_v<Field, RoutingMode>)
+      object.append(std::string(name), routing_mode_name(field));
     else
       object.append(std::string(name), field);
   });

@@ -94,17 +94,37 @@ ValueId experts(GraphBuilder& g, ValueId x, const ExpertWeights& weights) {
   return g.matmul(gated, weights.down, Dtype::bf16);
 }
 
+namespace {
+
+// [tokens, experts]: 2 at a token's first choice of RoutingMode::equal, less by 1/top at each further one, else 0.
+ValueId equal_preferences(GraphBuilder& g, const ModelConfig& model, int64_t tokens) {
+  const Shape shape{tokens, model.experts};
+  const TensorType ints{Dtype::i32, shape};
+  const auto number = [&](int64_t value) { return g.constant(static_cast<double>(value), ints); };
+  // The rank of expert e among the choices of token n: (e - n * top) modulo experts, made of numbers that are no less
+  // than 0.
+  const ValueId first = g.binary(Op::rem, g.mul(g.iota(0, shape), number(model.top)), number(model.experts));
+  const ValueId ahead = g.add(g.sub(g.iota(1, shape), first), number(model.experts));
+  const ValueId rank = g.binary(Op::rem, ahead, number(model.experts));
+  const ValueId preference = g.add(g.mul(g.cast(rank, Dtype::f32), -1.0 / static_cast<double>(model.top)), 2.0);
+  return g.select(g.binary(Op::less, rank, number(model.top)), preference, g.constant(0, {Dtype::f32, shape}));
+}
+
+}  // namespace
+
 Routing router(GraphBuilder& g, const ModelConfig& model, ValueId h, ValueId weight, int64_t capacity) {
   Routing routing;
   routing.probs = softmax(g, g.matmul(g.cast(h, Dtype::f32), weight, Dtype::f32));
   const Attrs attrs{{AttrKey::top, model.top}, {AttrKey::capacity, capacity}};
-  const std::vector<ValueId> routed = g.emit(Op::route, {routing.probs}, attrs);
+  const int64_t tokens = g.shape(h)[0];
+  const bool own = model.routing == RoutingMode::own;
+  const ValueId preferences = own ? routing.probs : equal_preferences(g, model, tokens);
+  const std::vector<ValueId> routed = g.emit(Op::route, {preferences}, attrs);
   routing.slot = routed[1];
   routing.assignment = routed[2];
   routing.count = routed[3];
   // The chosen probabilities as a sum over a one-hot selection: its gradient is pointwise, where that of a
   // gather would scatter.
-  const int64_t tokens = g.shape(h)[0];
   const Shape choices{tokens, model.top, model.experts};
   const ValueId chosen = g.binary(Op::equal, g.broadcast(routed[0], choices, {0, 1}), g.iota(2, choices));
   const ValueId everywhere = g.broadcast(routing.probs, choices, {0, 2});

@@ -172,6 +172,19 @@ TEST_CASE("the passes keep what the model's programs compute") {
   CHECK(largest_difference(plain.tensors(), passes.tensors()) < 1e-6);
 }
 
+TEST_CASE("equal loads: choices go round the experts, and the router still learns") {
+  Config config = small_config();
+  config.model.routing = RoutingMode::equal;  // 21 tokens, 42 assignments, 4 experts
+  ModelRun run(config, differentiate);
+  std::mt19937 random(3);
+  const TensorMap ids{{"tokens", test::random_ids(random, config, 3)},
+                      {"targets", test::random_ids(random, config, 3)}};
+  const std::vector<double> router = run.tensors().at("blocks.0.router").data;
+  const TensorMap outputs = run.run("step", run.with_scalars("step", ids, 0));
+  for (const char* layer : {"count.0", "count.1"}) CHECK(outputs.at(layer).data == std::vector<double>{11, 11, 10, 10});
+  CHECK(run.tensors().at("blocks.0.router").data != router);
+}
+
 TEST_CASE("kept share") {
   CHECK(kept_share({3, 5, 0, 4}, 4) == doctest::Approx(11.0 / 12));
   CHECK(kept_share({0, 0}, 4) == 1.0);
