@@ -14,13 +14,14 @@ kernel::Kernel plain_matmul(const MatmulProblem& p, const cuda::MatmulConfig& co
   cuda::MatmulBuffers buffers;
   buffers.a = builder.global("a", p.a_dtype, p.transpose_a ? Shape{p.batch, p.k, p.m} : Shape{p.batch, p.m, p.k});
   buffers.b = builder.global("b", p.b_dtype, p.transpose_b ? Shape{p.batch, p.n, p.k} : Shape{p.batch, p.k, p.n});
-  const kernel::BufferId y = builder.global("y", Dtype::f32, {p.batch, p.m, p.n});
-  builder.set_grid(config.tasks(p));
+  const kernel::BufferId y = builder.global("y", Dtype::f32, {config.splits * p.batch, p.m, p.n});
+  builder.set_grid(config.tasks(p) * config.splits);
   cuda::emit_matmul(builder, p, config, buffers, [&](const cuda::MatmulTile& tile) {
     for (size_t part = 0; part < tile.sums.size(); ++part)
-      builder.store_tile(tile.sums[part], y,
-                         {tile.batch, tile.row, tile.column + static_cast<int64_t>(part) * p.columns()}, 1, tile.width,
-                         tile.height);
+      builder.store_tile(
+          tile.sums[part], y,
+          {tile.split * p.batch + tile.batch, tile.row, tile.column + static_cast<int64_t>(part) * p.columns()}, 1,
+          tile.width, tile.height);
   });
   return builder.finish();
 }
@@ -29,7 +30,8 @@ TEST_CASE("contraction kernels verify and stay in bounds") {
   for (const int64_t size : {1, 7, 33, 64, 130, 4096})
     for (const Dtype dtype : {Dtype::bf16, Dtype::f32})
       for (int order = 0; order < 8; ++order) {
-        MatmulProblem p{.m = size, .n = size, .k = size, .batch = 2};
+        // A long k is split.
+        MatmulProblem p{.m = size, .n = size, .k = size == 33 ? 2000 : size, .batch = 2};
         p.a_dtype = p.b_dtype = p.math_dtype = dtype;
         p.transpose_a = order & 1;
         p.transpose_b = order & 2;

@@ -56,11 +56,13 @@ void assemble_preset(const std::string& preset, const std::string& arch) {
       CAPTURE(group.name);
       const auto scheduled = test::portable({arch})(program, group);
       REQUIRE_MESSAGE(scheduled.has_value(), scheduled.error().text());
-      if (!seen.insert(kernel::print_kernel(scheduled->kernel)).second) continue;
-      if (std::getenv("STEPC_LIST")) MESSAGE(scheduled->problem << ": " << scheduled->config);
-      const auto code = emit_ptx(scheduled->kernel, {arch});
-      REQUIRE_MESSAGE(code.has_value(), code.error().text() << kernel::print_kernel(scheduled->kernel));
-      test::check_ptxas(code->ptx, arch);
+      for (const kernel::Kernel* kernel : test::kernels_of(*scheduled)) {
+        if (!seen.insert(kernel::print_kernel(*kernel)).second) continue;
+        if (std::getenv("STEPC_LIST")) MESSAGE(scheduled->problem << ": " << scheduled->config);
+        const auto code = emit_ptx(*kernel, {arch});
+        REQUIRE_MESSAGE(code.has_value(), code.error().text() << kernel::print_kernel(*kernel));
+        test::check_ptxas(code->ptx, arch);
+      }
     }
 }
 

@@ -19,14 +19,18 @@ inline void run_portable(const GroupCase& test, const TensorMap& inputs = {}, co
   run_case(test, portable({arch}), on_gpu({arch}), inputs);
 }
 
+inline std::vector<const kernel::Kernel*> kernels_of(const ScheduledKernel& scheduled) {
+  std::vector<const kernel::Kernel*> kernels{&scheduled.kernel};
+  for (const LaterKernel& later : scheduled.later) kernels.push_back(&later.kernel);
+  return kernels;
+}
+
 inline void check_assembles(const GroupCase& test, const std::string& arch) {
   CAPTURE(test.name);
   const Module module = one_group_module(test);
   const auto scheduled = portable({arch})(module.programs[0], module.programs[0].groups[0]);
   REQUIRE_MESSAGE(scheduled.has_value(), scheduled.error().text());
-  std::vector<const kernel::Kernel*> kernels{&scheduled->kernel};
-  for (const LaterKernel& later : scheduled->later) kernels.push_back(&later.kernel);
-  for (const kernel::Kernel* kernel : kernels) {
+  for (const kernel::Kernel* kernel : kernels_of(*scheduled)) {
     const auto code = emit_ptx(*kernel, {arch});
     REQUIRE_MESSAGE(code.has_value(), code.error().text());
     check_ptxas(code->ptx, arch);

@@ -1,7 +1,8 @@
 // The portable contraction template (sm_80 and later). A CTA makes one tile of the result: copies of a few warps,
 // each a share of the tile's columns. Blocks of both operands pass through a ring of shared tiles filled by
 // asynchronous copies; bf16 is multiplied by tensor cores, f32 by fused multiply-adds. Every element is summed in
-// ascending k, so results depend on nothing but sizes.
+// ascending k, so results depend on nothing but sizes. Where few tiles would leave the card idle, k is split: the
+// parts' sums go to workspace, and a second kernel adds them, in order, and has the epilogue.
 #pragma once
 
 #include <functional>
@@ -20,6 +21,7 @@ struct MatmulConfig {
   int64_t stages = 4;  // of the ring
   int warps = 4;       // of one copy, one above the other in the tile
   int copies = 2;      // side by side
+  int64_t splits = 1;  // of k
   int64_t group = 1;   // row blocks whose tiles follow one another, so that they share what they read in the cache
 
   int64_t share() const { return block_n / copies; }  // columns of one copy's accumulator
@@ -28,13 +30,16 @@ struct MatmulConfig {
     const int64_t block = block_n / problem.parts();
     return (problem.columns() + block - 1) / block;
   }
+  // Of the result's tiles: each has so many tasks as there are splits.
   int64_t tasks(const MatmulProblem& problem) const { return problem.batch * m_tasks(problem) * n_tasks(problem); }
+  int64_t k_blocks(const MatmulProblem& problem) const { return (problem.k + block_k - 1) / block_k; }
 };
 std::string describe(const MatmulConfig& config);
 MatmulConfig pick_matmul(const MatmulProblem& problem, const GpuTarget& target);
 
 // A finished tile of the product, of one copy of the role.
 struct MatmulTile {
+  kernel::Index split;  // of k
   kernel::Index batch;
   kernel::Index row;     // of its first element
   kernel::Index column;  // in columns()
@@ -48,8 +53,11 @@ struct MatmulBuffers {
   kernel::BufferId a;  // [batch, m, k] or, transposed, [batch, k, m]
   kernel::BufferId b;
 };
-// Makes the kernel's role; its grid is config.tasks(problem), which is not 0.
+// Makes the kernel's role; its grid is config.tasks(problem) * config.splits, which is not 0.
 void emit_matmul(kernel::KernelBuilder& builder, const MatmulProblem& problem, const MatmulConfig& config,
                  const MatmulBuffers& buffers, const std::function<void(const MatmulTile&)>& epilogue);
+// The same for the kernel that adds the splits' sums f32[splits * batch, m, n]; its grid is config.tasks(problem).
+void emit_split_sum(kernel::KernelBuilder& builder, const MatmulProblem& problem, const MatmulConfig& config,
+                    kernel::BufferId parts, const std::function<void(const MatmulTile&)>& epilogue);
 
 }  // namespace stepc::cuda

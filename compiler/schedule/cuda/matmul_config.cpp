@@ -31,6 +31,16 @@ int64_t pick_group(int64_t m_tasks) {
   return 1;
 }
 
+// So many that all tasks fill the card a few times over, each with some blocks to run through.
+int64_t pick_splits(const MatmulConfig& config, const MatmulProblem& problem) {
+  constexpr int64_t kFewestBlocks = 8;
+  constexpr int64_t kMostSplits = 16;
+  const int64_t tasks = config.tasks(problem);
+  if (tasks == 0 || 2 * tasks > kMultiprocessors) return 1;
+  const int64_t wanted = std::min(4 * kMultiprocessors / tasks, kMostSplits);
+  return std::max<int64_t>(1, std::min(wanted, config.k_blocks(problem) / kFewestBlocks));
+}
+
 }  // namespace
 
 MatmulConfig pick_matmul(const MatmulProblem& problem, const GpuTarget& target) {
@@ -42,13 +52,17 @@ MatmulConfig pick_matmul(const MatmulProblem& problem, const GpuTarget& target) 
     config.block_k = 32;
     config.stages = 3;
   }
+  config.splits = pick_splits(config, problem);
   config.group = pick_group(config.m_tasks(problem));
   return config;
 }
 
 std::string describe(const MatmulConfig& config) {
-  return fmt::format("tile {}x{}x{}, {} stages, {} x {} warps, groups of {}", config.block_m, config.block_n,
-                     config.block_k, config.stages, config.copies, config.warps, config.group);
+  std::string text =
+      fmt::format("tile {}x{}x{}, {} stages, {} x {} warps, groups of {}", config.block_m, config.block_n,
+                  config.block_k, config.stages, config.copies, config.warps, config.group);
+  if (config.splits > 1) text += fmt::format(", k in {} parts", config.splits);
+  return text;
 }
 
 }  // namespace stepc::cuda

@@ -39,13 +39,10 @@ struct Piece {
 
 class MatmulEmitter {
  public:
-  MatmulEmitter(KernelBuilder& builder, const MatmulProblem& problem, const MatmulConfig& config,
-                const MatmulBuffers& buffers)
-      : b_(builder), p_(problem), c_(config) {
-    a_ = side("a", buffers.a, p_.transpose_a, c_.block_m, 1);
-    b_side_ = side("b", buffers.b, !p_.transpose_b, c_.share(), c_.copies);
-  }
-  void emit(const std::function<void(const MatmulTile&)>& epilogue);
+  MatmulEmitter(KernelBuilder& builder, const MatmulProblem& problem, const MatmulConfig& config)
+      : b_(builder), p_(problem), c_(config) {}
+  MatmulTile product(const MatmulBuffers& buffers);
+  MatmulTile split_sum(BufferId parts);
 
  private:
   Side side(std::string name, BufferId global, bool mn_major, int64_t extent, int64_t shares);
@@ -54,9 +51,8 @@ class MatmulEmitter {
   void copy_piece(const Side& side, const Piece& piece, Index share, Index block, Index stage, bool divided);
   Value multiply(Value acc, Index stage);
   Value sum();
-  MatmulTile tile(Value acc);
+  MatmulTile tile(std::vector<Value> sums);
 
-  int64_t k_blocks() const { return (p_.k + c_.block_k - 1) / c_.block_k; }
   bool whole_m() const { return p_.m % c_.block_m == 0; }
   bool whole_n() const { return p_.columns() % (c_.block_n / p_.parts()) == 0; }
   bool is_f32() const { return p_.math_dtype == Dtype::f32; }
@@ -64,7 +60,7 @@ class MatmulEmitter {
   const MatmulProblem& p_;
   const MatmulConfig& c_;
   Side a_, b_side_;
-  Index batch_, m0_, n0_, copy_;
+  Index split_, batch_, m0_, n0_, copy_;
 };
 
 Side MatmulEmitter::side(std::string name, BufferId global, bool mn_major, int64_t extent, int64_t shares) {
@@ -86,7 +82,8 @@ Side MatmulEmitter::side(std::string name, BufferId global, bool mn_major, int64
 void MatmulEmitter::place_task() {
   const int64_t m_tasks = c_.m_tasks(p_);
   const int64_t n_tasks = c_.n_tasks(p_);
-  const Index task = b_.task();
+  split_ = b_.name("split", b_.task() / c_.tasks(p_));
+  const Index task = b_.task() % c_.tasks(p_);
   batch_ = b_.name("batch", task / (m_tasks * n_tasks));
   const Index in_batch = task % (m_tasks * n_tasks);
   const Index in_group = in_batch % (c_.group * n_tasks);
@@ -149,36 +146,57 @@ Value MatmulEmitter::multiply(Value acc, Index stage) {
                  [&](Index k, const std::vector<Value>& sums) { return std::vector{product(sums[0], k, kStep)}; })[0];
 }
 
-// Block number i goes through stage i % stages; stages - 1 blocks are under way ahead of the one multiplied.
+// The split's blocks go through the stages in turn; stages - 1 of them are under way ahead of the one multiplied.
 Value MatmulEmitter::sum() {
   const int64_t ahead = c_.stages - 1;
-  for (int64_t block = 0; block < ahead; ++block) {
-    if (block < k_blocks()) copy_block(block, block);
+  const int64_t blocks = c_.k_blocks(p_);
+  const int64_t share = (blocks + c_.splits - 1) / c_.splits;
+  const Index low = b_.name("first_block", split_ * share);
+  const Index high = b_.name("end_block", min(split_ * share + share, blocks));
+  for (int64_t i = 0; i < ahead; ++i) {
+    b_.when(less(low + i, high), [&] { copy_block(low + i, i); });
     gpu::copy_commit(b_);
   }
   const Value zero = b_.constant(0, Dtype::f32, {c_.block_m, c_.share()});
-  return b_.loop("block", 0, k_blocks(), 1, {zero}, [&](Index block, const std::vector<Value>& sums) {
+  return b_.loop("block", low, high, 1, {zero}, [&](Index block, const std::vector<Value>& sums) {
     gpu::copy_wait(b_, ahead - 1);
     gpu::sync_task(b_);
-    b_.when(less(block + ahead, k_blocks()),
-            [&] { copy_block(block + ahead, b_.name("free", (block + ahead) % c_.stages)); });
+    b_.when(less(block + ahead, high),
+            [&] { copy_block(block + ahead, b_.name("free", (block - low + ahead) % c_.stages)); });
     gpu::copy_commit(b_);
-    return std::vector{multiply(sums[0], b_.name("stage", block % c_.stages))};
+    return std::vector{multiply(sums[0], b_.name("stage", (block - low) % c_.stages))};
   })[0];
 }
 
-MatmulTile MatmulEmitter::tile(Value acc) {
+MatmulTile MatmulEmitter::tile(std::vector<Value> sums) {
   const int64_t columns = c_.share() / p_.parts();
-  MatmulTile tile{.batch = batch_, .row = m0_, .column = n0_, .rows = c_.block_m, .columns = columns};
+  MatmulTile tile{.split = split_, .batch = batch_, .row = m0_, .column = n0_, .rows = c_.block_m, .columns = columns};
   tile.height = whole_m() ? Index(tile.rows) : p_.m - m0_;
   tile.width = whole_n() ? Index(columns) : p_.columns() - n0_;
-  tile.sums = p_.halves ? kernel::hopper::halves(b_, acc) : std::vector{acc};
+  tile.sums = std::move(sums);
   return tile;
 }
 
-void MatmulEmitter::emit(const std::function<void(const MatmulTile&)>& epilogue) {
+MatmulTile MatmulEmitter::product(const MatmulBuffers& buffers) {
+  a_ = side("a", buffers.a, p_.transpose_a, c_.block_m, 1);
+  b_side_ = side("b", buffers.b, !p_.transpose_b, c_.share(), c_.copies);
   place_task();
-  epilogue(tile(sum()));
+  const Value acc = sum();
+  return tile(p_.halves ? kernel::hopper::halves(b_, acc) : std::vector{acc});
+}
+
+MatmulTile MatmulEmitter::split_sum(BufferId parts) {
+  place_task();
+  MatmulTile made = tile({});
+  for (int64_t part = 0; part < p_.parts(); ++part) {
+    const Value zero = b_.constant(0, Dtype::f32, {made.rows, made.columns});
+    made.sums.push_back(b_.loop("split", 0, c_.splits, 1, {zero}, [&](Index split, const std::vector<Value>& so_far) {
+      const Value more = b_.load_tile(parts, {split * p_.batch + batch_, m0_, n0_ + part * p_.columns()},
+                                      {made.rows, made.columns}, 1, made.width, made.height);
+      return std::vector{b_.pointwise(kernel::Op::add, {so_far[0], more})};
+    })[0]);
+  }
+  return made;
 }
 
 }  // namespace
@@ -186,7 +204,13 @@ void MatmulEmitter::emit(const std::function<void(const MatmulTile&)>& epilogue)
 void emit_matmul(KernelBuilder& builder, const MatmulProblem& problem, const MatmulConfig& config,
                  const MatmulBuffers& buffers, const std::function<void(const MatmulTile&)>& epilogue) {
   builder.begin_role("main", config.warps, 0, config.copies);
-  MatmulEmitter(builder, problem, config, buffers).emit(epilogue);
+  epilogue(MatmulEmitter(builder, problem, config).product(buffers));
+}
+
+void emit_split_sum(KernelBuilder& builder, const MatmulProblem& problem, const MatmulConfig& config, BufferId parts,
+                    const std::function<void(const MatmulTile&)>& epilogue) {
+  builder.begin_role("main", config.warps, 0, config.copies);
+  epilogue(MatmulEmitter(builder, problem, config).split_sum(parts));
 }
 
 }  // namespace stepc::cuda
