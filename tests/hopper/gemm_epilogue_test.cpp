@@ -58,5 +58,39 @@ TEST_CASE("a weight gradient is added to what is there, in f32") {
          }});
 }
 
+// Neighbouring columns are turned by an angle of their row and pair: half of [m, heads, pairs, 2].
+TEST_CASE("RoPE: pairs of columns meet") {
+  const int64_t tokens = 136, heads = 3, dim = 64;
+  check({"rope", Template::matmul, [&](GraphBuilder& g) {
+           const Shape split{tokens, heads, dim / 2, 2};
+           const ValueId x = g.input("x", {Dtype::bf16, {tokens, 96}});
+           const ValueId w = g.input("w", {Dtype::bf16, {96, heads * dim}});
+           const ValueId y = g.reshape(wide(g, g.matmul(x, w, Dtype::bf16)), split);
+           const ValueId cosine = g.broadcast(g.input("cos", {Dtype::f32, {tokens, dim / 2, 2}}), split, {0, 2, 3});
+           const ValueId sine = g.broadcast(g.input("sin", {Dtype::f32, {tokens, dim / 2, 2}}), split, {0, 2, 3});
+           const ValueId swapped = g.emit1(Op::reverse, {y}, {{AttrKey::axes, std::vector<int64_t>{3}}});
+           const ValueId turned = g.add(g.mul(y, cosine), g.mul(swapped, sine));
+           g.output("y", g.cast(g.reshape(turned, {tokens, heads * dim}), Dtype::bf16));
+         }});
+}
+
+TEST_CASE("the gradient of SwiGLU behind the product that gives dy") {
+  const int64_t m = 136, f = 128;
+  check({"swiglu gradient", Template::matmul, [&](GraphBuilder& g) {
+           const ValueId dout = g.input("x", {Dtype::bf16, {m, 96}});
+           const ValueId w = g.input("w", {Dtype::bf16, {f, 96}});
+           const ValueId dy = wide(g, g.matmul(dout, w, Dtype::bf16, false, true));
+           const ValueId z = wide(g, g.input("z", {Dtype::bf16, {m, 2 * f}}));
+           const ValueId gate = g.slice(z, 1, 0, f);
+           const ValueId up = g.slice(z, 1, f, 2 * f);
+           const ValueId sigmoid = g.unary(Op::logistic, gate);
+           const ValueId silu = g.mul(gate, sigmoid);
+           const ValueId slope = g.add(sigmoid, g.mul(silu, g.add(g.unary(Op::neg, sigmoid), 1.0)));
+           const std::vector<ValueId> parts{g.cast(g.mul(g.mul(dy, up), slope), Dtype::bf16),
+                                            g.cast(g.mul(dy, silu), Dtype::bf16)};
+           g.output("dz", g.emit1(Op::concat, parts, {{AttrKey::axis, int64_t{1}}}));
+         }});
+}
+
 }  // namespace
 }  // namespace stepc::sm90

@@ -42,5 +42,24 @@ TEST_CASE("contraction kernels assemble without spills in every operand order an
     }
 }
 
+TEST_CASE("clusters, and two accumulators a consumer, assemble without spills") {
+  const std::optional<Ptxas> ptxas = assembler();
+  if (!ptxas) return;
+  GemmConfig pair;
+  pair.cluster = 2;
+  GemmConfig tall;
+  tall.tile_m = 256;
+  tall.tile_n = 192;
+  tall.stages = 3;
+  tall.boxes = 3;
+  tall.producer_registers = 24;
+  tall.consumer_registers = 240;
+  for (const bool transpose_b : {false, true}) {
+    const MatmulProblem problem = product(3000, 3072, 3072, 1, false, transpose_b);
+    for (const GemmConfig& config : {pair, tall})
+      check_assembled(*ptxas, build(problem, config, Dtype::bf16), describe(config));
+  }
+}
+
 }  // namespace
 }  // namespace stepc::sm90
