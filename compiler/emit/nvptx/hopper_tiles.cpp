@@ -39,17 +39,18 @@ class MatrixAddress {
     lane_address_ = b.CreateXor(first, b.CreateAnd(b.CreateLShr(first, 3), 0x70));
   }
 
-  // Of block `block` of rows of the role's warps, and columns 16 * `pair` on, of the fragment.
+  // Of block `block` of rows of the role's warps, and columns 16 * `pair` on, of the fragment. Not transposed, the
+  // address is to be combined with `chunk`.
   llvm::Value* at(int64_t block, int64_t pair) const {
     auto& b = context_.builder;
     if (transposed_) {
       const int64_t panels = block * context_.role.warps * kWarpRows / 64;
       return b.CreateAdd(lane_address_, context_.i32(panels * panel_bytes_ + pair * kWarpRows * kRowBytes));
     }
-    llvm::Value* chunk = b.CreateXor(lane_address_, context_.i32(pair % 4 * 32));
     const int64_t rows = block * context_.role.warps * kWarpRows;
-    return b.CreateAdd(chunk, context_.i32(pair / 4 * panel_bytes_ + rows * kRowBytes));
+    return b.CreateAdd(lane_address_, context_.i32(pair / 4 * panel_bytes_ + rows * kRowBytes));
   }
+  llvm::Value* chunk(int64_t pair) const { return context_.i32(pair % 4 * 32); }
 
  private:
   GpuContext& context_;
@@ -87,11 +88,12 @@ void emit_stmatrix(GpuContext& context, const KOp& op) {
   const MatrixAddress address(context, op.refs[0], transposed);
   const Words& words = context.words(op.frags[0]);
   const int64_t columns = frag.shape[1], blocks = frag.shape[0] / (kWarpRows * context.role.warps);
-  const Leaf leaf = transposed ? Leaf::stmatrix_transposed : Leaf::stmatrix;
   for (int64_t block = 0; block < blocks; ++block)
     for (int64_t pair = 0; pair < columns / 16; ++pair) {
       const size_t w = first_word(block, pair, columns);
-      emit_leaf(context, leaf, {address.at(block, pair), words[w], words[w + 1], words[w + 2], words[w + 3]});
+      Words operands{address.at(block, pair), words[w], words[w + 1], words[w + 2], words[w + 3]};
+      if (!transposed) operands.push_back(address.chunk(pair));
+      emit_leaf(context, transposed ? Leaf::stmatrix_transposed : Leaf::stmatrix, operands);
     }
 }
 
@@ -103,7 +105,7 @@ void emit_ldmatrix(GpuContext& context, const KOp& op) {
   Words words;
   for (int64_t block = 0; block < blocks; ++block)
     for (int64_t pair = 0; pair < columns / 16; ++pair) {
-      const Words four = emit_leaf(context, Leaf::ldmatrix, {address.at(block, pair)});
+      const Words four = emit_leaf(context, Leaf::ldmatrix_chunk, {address.at(block, pair), address.chunk(pair)});
       words.insert(words.end(), four.begin(), four.end());
     }
   context.set_words(op.results[0], std::move(words));

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "compiler/emit/nvptx/context.h"
+#include "compiler/emit/nvptx/hopper.h"
 #include "ir/kernel/index_facts.h"
 #include "ir/support/check.h"
 
@@ -340,7 +341,22 @@ llvm::Value* emit_global_address(GpuContext& context, const kernel::Ref& ref) {
                            emit_place(context, ref).bytes);
 }
 
+// Whole bf16 tiles of swizzled shared memory come by ldmatrix.
+bool takes_ldmatrix(const GpuContext& context, const KOp& op) {
+  constexpr int64_t kPanelColumns = 64;
+  const kernel::FragId id = op.results[0];
+  const kernel::Buffer& buffer = context.kernel.buffer(op.refs[0].buffer);
+  const bool is_panel = buffer.space == Space::shared && buffer.dtype == Dtype::bf16 &&
+                        buffer.swizzle_bytes == 128 && buffer.shape.back() == kPanelColumns;
+  if (!is_panel || context.layout(id) != kernel::FragLayout::tile || !op.indices.empty()) return false;
+  const auto rows = static_cast<int64_t>(buffer.shape.size()) - 2;
+  return kernel::integer_attr(op, "rows", rows) == rows && buffer.shape[static_cast<size_t>(rows)] % 8 == 0 &&
+         context.kernel.frag(id).shape[1] % 16 == 0 &&
+         kernel::multiple_of(context.kernel, op.refs[0].at.back()) % kPanelColumns == 0;
+}
+
 void emit_load(GpuContext& context, const KOp& op) {
+  if (takes_ldmatrix(context, op)) return emit_ldmatrix(context, op);
   const kernel::FragId id = op.results[0];
   const Access access = make_access(context, op, id);
   const int64_t slots = context.slots(id);
