@@ -13,6 +13,7 @@ struct AttentionCase {
   AttentionSizes sizes;
   bool packed = true;
   GpuTarget target{"sm_90a"};
+  std::optional<int64_t> kept_operands = {};  // of the gradient's queries, other than the template's choice
 };
 
 inline AttentionCase attention_case(int64_t batch, int64_t tokens, int64_t heads, int64_t dim, bool packed = true,
@@ -63,7 +64,8 @@ inline AttentionLaunch gradient_kernel(const AttentionCase& test, bool keys) {
   const auto dqkv = head_tensors(builder, test, "y");
   const auto stats = builder.global("stats", Dtype::f32, attention_stats_shape(s));
   const AttentionGradient tensors{qkv[0], qkv[1], qkv[2], {out, {}}, {dout, {}}, dqkv[0], dqkv[1], dqkv[2], lse, stats};
-  const AttentionConfig config = keys ? pick_attention_keys(s, test.target) : pick_attention_queries(s, test.target);
+  AttentionConfig config = keys ? pick_attention_keys(s, test.target) : pick_attention_queries(s, test.target);
+  config.kept_operands = test.kept_operands.value_or(config.kept_operands);
   if (keys)
     emit_attention_keys(builder, s, config, tensors);
   else

@@ -16,7 +16,7 @@ TEST_CASE("attention assembles without spills") {
   if (!*ptxas) return test::skip("attention_ptxas", "no ptxas");
   const GpuTarget target{"sm_90a"};
   for (const int64_t dim : {128, 64})
-    for (const int64_t tokens : {2048, 33})
+    for (const int64_t tokens : {1, 129, 2048})
       for (const AttentionLaunch& launch : attention_kernels(attention_case(16, tokens, 24, dim))) {
         CAPTURE(launch.kernel.name);
         CAPTURE(tokens);

@@ -34,6 +34,8 @@ struct AttentionConfig {
   int64_t tasks = 1;
   int64_t group_heads = 1;  // that run next to one another, so that the second-level cache holds their rows
   int64_t stages = 2;       // of each ring
+  // Of the gradient's queries: Q (1), Q and dO (2) stay in registers while a tile is worked on.
+  int64_t kept_operands = 0;
   int64_t producer_registers = 40;
   int64_t consumer_registers = 232;
 };
@@ -113,9 +115,9 @@ class AttentionParts {
   void wait_full(const Ring& ring, kernel::Index turn);
   void release(const Ring& ring, kernel::Index turn);
   void skip(const Ring& ring, kernel::Index turn);  // a turn that this group does not need
-  // -infinity where a query of the diagonal block comes before a key; `transposed`: rows are keys.
-  kernel::Value hide_future(kernel::Value scores, kernel::Value hidden_score, bool transposed,
-                            kernel::Index rows_ahead);
+  // `hidden_score` where a query comes before a key; rows are queries, `transposed` keys. Both by their tokens.
+  kernel::Value hide_future(kernel::Value scores, kernel::Value hidden_score, bool transposed, kernel::Index first_row,
+                            kernel::Index first_column);
   // Rounds to bf16 and stores the group's 64 rows from `token` on.
   void store(kernel::Value tile, const HeadTensor& target, const AttentionTile& where, kernel::Index token);
   void finish_stores();

@@ -79,7 +79,7 @@ class Forward {
     Value s = wgmma_wait(b_, {scores(tile, done)}, 0)[0];
     parts_.release(k_, done);
     s = parts_.hide_future(s, parts_.constant(-std::numeric_limits<double>::infinity(), s), false,
-                           b_.copy() * kAttentionBlock);
+                           last * kAttentionTile + b_.copy() * kAttentionBlock, last * kAttentionTile);
     Softmax first{b_.reduce(Op::reduce_max, s), {}};
     Value p = exponentials(s, first.largest);
     first.sums = column_sums(p);

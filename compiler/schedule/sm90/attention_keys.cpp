@@ -61,6 +61,7 @@ class Keys {
   }
 
   Index compute(const AttentionTile& tile, Index done) {
+    const Index token = tile.rank * kAttentionTile + b_.copy() * kAttentionBlock;
     // The first block lies before all keys of the second group.
     b_.when(equal(b_.copy(), 1), [&] {
       parts_.skip(q_, done);
@@ -70,7 +71,8 @@ class Keys {
     const Index last = b_.name("last", done + blocks() - 1 - tile.rank * 2);
     parts_.wait_full(k_, tile.wave);
     const Value s = exponents(wgmma_wait(b_, {scores(tile, first)}, 0)[0], first);
-    const Value visible = parts_.hide_future(s, parts_.constant(-std::numeric_limits<double>::infinity(), s), true, 0);
+    const Value visible =
+        parts_.hide_future(s, parts_.constant(-std::numeric_limits<double>::infinity(), s), true, token, token);
     parts_.wait_full(v_, tile.wave);
     const std::vector<Value> initial{parts_.zeros(sizes_.dim), parts_.zeros(sizes_.dim), visible};
     auto end = b_.loop("i", 0, last - first, 1, initial, [&](Index i, const std::vector<Value>& carried) {
@@ -78,7 +80,6 @@ class Keys {
     });
     parts_.release(k_, tile.wave);
     end = block(tile, last, end, false);
-    const Index token = b_.name("token", tile.rank * kAttentionTile + b_.copy() * kAttentionBlock);
     parts_.store(end[1], tensors_.dv, tile, token);
     parts_.store(parts_.scaled(end[0], sizes_.scale), tensors_.dk, tile, token);
     return blocks() - tile.rank * 2;

@@ -141,10 +141,13 @@ void AttentionParts::skip(const Ring& ring, Index turn) {
   release(ring, turn);
 }
 
-Value AttentionParts::hide_future(Value scores, Value hidden_score, bool transposed, Index rows_ahead) {
-  const Shape& shape = b_.shape(scores);
-  const Value row = b_.pointwise(Op::add, {b_.lane(shape, 0), b_.from_index(rows_ahead)});
-  const Value column = b_.lane(shape, 1);
+// Compares positions, not distances: sums with a tile's position are not worth keeping for the next tile, so that no
+// register is taken by every column of the mask while products run.
+Value AttentionParts::hide_future(Value scores, Value hidden_score, bool transposed, Index first_row,
+                                  Index first_column) {
+  const Shape shape = b_.shape(scores);
+  const Value row = b_.pointwise(Op::add, {b_.lane(shape, 0), b_.from_index(first_row)});
+  const Value column = b_.pointwise(Op::add, {b_.lane(shape, 1), b_.from_index(first_column)});
   const Value hidden = transposed ? b_.pointwise(Op::less, {column, row}) : b_.pointwise(Op::less, {row, column});
   return b_.pointwise(Op::select, {hidden, hidden_score, scores});
 }

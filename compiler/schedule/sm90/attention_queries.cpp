@@ -1,6 +1,10 @@
 // The first half of attention's gradient: dQ. A tile is 128 queries of one head, a block 64 keys; each group of warps
 // sums dQ of its 64 rows in registers, dQ += dS K with dS = P * (dO V^T - delta). Scores and dP of the next block are
 // under way while dS of this one is multiplied. Also leaves what the second half needs of each query.
+//
+// Products with 64 keys would read as much shared memory in a clock as there is, did their left sides come from there
+// too. These stay the same for a tile: kept in registers, they also make room for those of the next tile.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -21,7 +25,7 @@ class Queries {
  public:
   Queries(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
           const AttentionGradient& tensors)
-      : b_(builder), sizes_(sizes), tensors_(tensors), parts_(builder, sizes, config) {
+      : b_(builder), sizes_(sizes), config_(config), tensors_(tensors), parts_(builder, sizes, config) {
     q_ = parts_.ring("q", kAttentionTile, 1);
     dout_ = parts_.ring("dout", kAttentionTile, 1);
     out_ = parts_.ring("out", kAttentionTile, 1);
@@ -40,10 +44,13 @@ class Queries {
   }
 
  private:
-  // Of one row of 64: -lse in base 2, and rowsum(dO * O).
-  struct Stats {
+  // 64 rows: panels of Q and dO, if they are kept in registers, and of each row -lse in base 2 and rowsum(dO * O).
+  struct Rows {
+    std::vector<Value> q;
+    std::vector<Value> dout;
     Value lse;
     Value delta;
+    Index token;  // of the first
   };
 
   Index query_tile(const AttentionTile& tile) { return b_.name("query_tile", parts_.row_tiles() - 1 - tile.rank); }
@@ -73,14 +80,13 @@ class Queries {
     });
     const Index first = b_.name("first", done + 1 - b_.copy());
     const Index rest = b_.name("rest", row_tile * 2 + b_.copy());  // blocks after the diagonal one
-    const Stats stats = row_stats(tile, row_tile, token);
-    parts_.wait_full(q_, tile.wave);
-    const Value ds = first_block(tile, first, stats);
+    const Rows rows = load_rows(tile, row_tile, token);
+    const Value ds = first_block(tile, first, rows);
     const auto end = b_.loop("i", 0, rest, 1, {parts_.zeros(sizes_.dim), ds}, [&](Index i, const auto& carried) {
-      return block(tile, b_.name("turn", first + i), stats, carried);
+      return block(tile, b_.name("turn", first + i), rows, carried);
     });
-    parts_.release(q_, tile.wave);
-    parts_.release(dout_, tile.wave);
+    if (rows.q.empty()) parts_.release(q_, tile.wave);
+    if (rows.dout.empty()) parts_.release(dout_, tile.wave);
     const Value flying = add_keys(end[0], end[1], first + rest);
     const Value dq = wgmma_wait(b_, {flying}, 0)[0];
     parts_.release(k_, first + rest);
@@ -88,77 +94,106 @@ class Queries {
     return row_tile * 2 + 2;
   }
 
-  Stats row_stats(const AttentionTile& tile, Index row_tile, Index token) {
-    parts_.wait_full(out_, tile.wave);
-    parts_.wait_full(dout_, tile.wave);
-    const Shape panel_shape{kAttentionBlock, kAttentionBlock};
-    Value products = b_.constant(0, Dtype::f32, panel_shape);
-    for (int64_t panel = 0; panel < parts_.panels(); ++panel) {
-      const std::vector<Index> at{0, panel, b_.copy() * kAttentionBlock, 0};
-      const Value out = b_.cast(b_.load(out_.tile, at, panel_shape), Dtype::f32);
-      const Value dout = b_.cast(b_.load(dout_.tile, at, panel_shape), Dtype::f32);
-      products = b_.pointwise(Op::fma, {out, dout, products});
-    }
+  std::vector<Value> load_panels(const Ring& ring, const AttentionTile& tile) {
+    parts_.wait_full(ring, tile.wave);
+    std::vector<Value> panels;
+    for (int64_t panel = 0; panel < parts_.panels(); ++panel)
+      panels.push_back(
+          b_.load(ring.tile, {0, panel, b_.copy() * kAttentionBlock, 0}, {kAttentionBlock, kAttentionBlock}));
+    return panels;
+  }
+
+  Rows load_rows(const AttentionTile& tile, Index row_tile, Index token) {
+    Rows rows;
+    rows.token = token;
+    const std::vector<Value> out = load_panels(out_, tile);
+    rows.dout = load_panels(dout_, tile);
+    Value products = parts_.zeros(kAttentionBlock);
+    for (size_t panel = 0; panel < out.size(); ++panel)
+      products =
+          b_.pointwise(Op::fma, {b_.cast(out[panel], Dtype::f32), b_.cast(rows.dout[panel], Dtype::f32), products});
     parts_.release(out_, tile.wave);
-    const Value delta = b_.named("delta", b_.reduce(Op::reduce_sum, products));
+    if (config_.kept_operands < 2)
+      rows.dout.clear();
+    else
+      parts_.release(dout_, tile.wave);
+    rows.delta = b_.named("delta", b_.reduce(Op::reduce_sum, products));
     const Value lse = parts_.load_rows(tensors_.lse, tile, token);
-    const Value negated = b_.named("minus_lse", parts_.scaled(lse, -std::log2(std::exp(1.0))));
+    rows.lse = b_.named("minus_lse", parts_.scaled(lse, -std::log2(std::exp(1.0))));
     const Index block = row_tile * 2 + b_.copy();
-    b_.store(negated, tensors_.stats, {tile.batch_head, block, 0, 0});
-    b_.store(delta, tensors_.stats, {tile.batch_head, block, 1, 0});
-    return {negated, delta};
+    b_.store(rows.lse, tensors_.stats, {tile.batch_head, block, 0, 0});
+    b_.store(rows.delta, tensors_.stats, {tile.batch_head, block, 1, 0});
+    if (config_.kept_operands < 1) {
+      parts_.wait_full(q_, tile.wave);
+    } else {
+      rows.q = load_panels(q_, tile);
+      parts_.release(q_, tile.wave);
+    }
+    return rows;
   }
 
-  Value scores(const AttentionTile& tile, Index turn) {
-    parts_.wait_full(k_, turn);
-    return kernel::hopper::wgmma(b_, parts_.zeros(kAttentionBlock),
-                                 parts_.at(q_, tile.wave, b_.copy() * kAttentionBlock), Major::k, parts_.at(k_, turn),
-                                 Major::k, sizes_.dim);
+  // How many products one with these left sides is made of.
+  static int64_t products_of(const std::vector<Value>& panels) {
+    return std::max<int64_t>(static_cast<int64_t>(panels.size()), 1);
   }
 
-  Value probability_gradients(const AttentionTile& tile, Index turn) {
-    parts_.wait_full(v_, turn);
-    return kernel::hopper::wgmma(b_, parts_.zeros(kAttentionBlock),
-                                 parts_.at(dout_, tile.wave, b_.copy() * kAttentionBlock), Major::k,
-                                 parts_.at(v_, turn), Major::k, sizes_.dim);
+  // The 64 rows times 64 keys, transposed, of the turn.
+  Value times_keys(const std::vector<Value>& panels, const Ring& rows, const AttentionTile& tile, const Ring& keys,
+                   Index turn) {
+    parts_.wait_full(keys, turn);
+    Value sum = parts_.zeros(kAttentionBlock);
+    if (panels.empty())
+      return kernel::hopper::wgmma(b_, sum, parts_.at(rows, tile.wave, b_.copy() * kAttentionBlock), Major::k,
+                                   parts_.at(keys, turn), Major::k, sizes_.dim);
+    for (size_t panel = 0; panel < panels.size(); ++panel)
+      sum = kernel::hopper::wgmma_rs(b_, sum, panels[panel],
+                                     b_.ref(keys.tile, {turn % keys.stages, static_cast<int64_t>(panel), 0, 0}),
+                                     Major::k, kAttentionBlock);
+    return sum;
+  }
+  Value scores(const AttentionTile& tile, const Rows& rows, Index turn) {
+    return times_keys(rows.q, q_, tile, k_, turn);
+  }
+  Value probability_gradients(const AttentionTile& tile, const Rows& rows, Index turn) {
+    return times_keys(rows.dout, dout_, tile, v_, turn);
   }
 
   Value add_keys(Value dq, Value ds, Index turn) {
     return kernel::hopper::wgmma_rs(b_, dq, ds, parts_.at(k_, turn), Major::mn, kAttentionBlock);
   }
 
-  Value probabilities(Value s, const Stats& stats) {
-    const Value lse = b_.splat_column(stats.lse, b_.shape(s));
+  Value probabilities(Value s, const Rows& rows) {
+    const Value lse = b_.splat_column(rows.lse, b_.shape(s));
     return b_.pointwise(Op::exp2, {b_.pointwise(Op::fma, {s, parts_.constant(parts_.scale_base2(), s), lse})});
   }
 
-  Value score_gradients(Value p, Value dp, const Stats& stats) {
-    const Value centred = b_.pointwise(Op::sub, {dp, b_.splat_column(stats.delta, b_.shape(dp))});
+  Value score_gradients(Value p, Value dp, const Rows& rows) {
+    const Value centred = b_.pointwise(Op::sub, {dp, b_.splat_column(rows.delta, b_.shape(dp))});
     return b_.pointwise(Op::mul, {p, centred});
   }
 
-  Value first_block(const AttentionTile& tile, Index turn, const Stats& stats) {
-    const Value s_flying = scores(tile, turn);
-    const Value dp_flying = probability_gradients(tile, turn);
-    const Value s = wgmma_wait(b_, {s_flying}, 1)[0];
-    const Value visible = parts_.hide_future(s, parts_.constant(-std::numeric_limits<double>::infinity(), s), false, 0);
-    const Value p = probabilities(visible, stats);
+  Value first_block(const AttentionTile& tile, Index turn, const Rows& rows) {
+    const Value s_flying = scores(tile, rows, turn);
+    const Value dp_flying = probability_gradients(tile, rows, turn);
+    const Value s = wgmma_wait(b_, {s_flying}, products_of(rows.dout))[0];
+    const Value visible = parts_.hide_future(s, parts_.constant(-std::numeric_limits<double>::infinity(), s), false,
+                                             rows.token, rows.token);
+    const Value p = probabilities(visible, rows);
     const Value dp = wgmma_wait(b_, {dp_flying}, 0)[0];
     parts_.release(v_, turn);
-    return b_.cast(score_gradients(p, dp, stats), Dtype::bf16);
+    return b_.cast(score_gradients(p, dp, rows), Dtype::bf16);
   }
 
   // dS of turn + 1, and the product of the dS of `turn` with K.
-  std::vector<Value> block(const AttentionTile& tile, Index turn, const Stats& stats,
-                           const std::vector<Value>& carried) {
-    const Value s_flying = scores(tile, turn + 1);
-    const Value dp_flying = probability_gradients(tile, turn + 1);
+  std::vector<Value> block(const AttentionTile& tile, Index turn, const Rows& rows, const std::vector<Value>& carried) {
+    const Value s_flying = scores(tile, rows, turn + 1);
+    const Value dp_flying = probability_gradients(tile, rows, turn + 1);
     const Value dq_flying = add_keys(carried[0], carried[1], turn);
-    const Value s = wgmma_wait(b_, {s_flying}, 2)[0];
-    const Value p = probabilities(s, stats);
+    const Value s = wgmma_wait(b_, {s_flying}, products_of(rows.dout) + 1)[0];
+    const Value p = probabilities(s, rows);
     const Value dp = wgmma_wait(b_, {dp_flying}, 1)[0];
     parts_.release(v_, turn + 1);
-    const Value ds = score_gradients(p, dp, stats);
+    const Value ds = score_gradients(p, dp, rows);
     const Value dq = wgmma_wait(b_, {dq_flying}, 0)[0];
     parts_.release(k_, turn);
     return {dq, b_.cast(ds, Dtype::bf16)};
@@ -166,6 +201,7 @@ class Queries {
 
   KernelBuilder& b_;
   const AttentionSizes& sizes_;
+  const AttentionConfig& config_;
   const AttentionGradient& tensors_;
   AttentionParts parts_;
   Ring q_, dout_, out_, k_, v_;
