@@ -15,19 +15,45 @@ using kernel::KernelBuilder;
 
 constexpr int64_t kCachedBytes = int64_t{16} << 20;  // of rows that tasks running at one time share
 
-// All groups are of one size, a divisor of the number of heads.
-int64_t pick_group(const AttentionSizes& sizes) {
+int64_t row_tiles(const AttentionSizes& sizes) { return (sizes.tokens + kAttentionTile - 1) / kAttentionTile; }
+
+// What the busiest task has to do, in blocks of a tile and the start and end of one, which cost about another.
+int64_t longest_task(const AttentionSizes& sizes, const AttentionConfig& config) {
+  const int64_t heads = sizes.batch * sizes.heads, longest = row_tiles(sizes);
+  std::vector<int64_t> work(static_cast<size_t>(config.tasks));
+  for (int64_t number = 0; number < heads * longest; ++number) {
+    const int64_t wave = number / config.tasks, column = number % config.tasks;
+    const bool back = config.turns_back && wave % 2 == 1 && wave < heads * longest / config.tasks;
+    const int64_t rank = number % (config.group_heads * longest) / config.group_heads;
+    work[static_cast<size_t>(back ? config.tasks - 1 - column : column)] += longest - rank + 1;
+  }
+  return *std::max_element(work.begin(), work.end());
+}
+
+// The order of tiles that loads tasks most evenly: groups are of one size, a divisor of the number of heads, and small
+// enough for the second-level cache. Sizes that fit equally well go to the larger group.
+void pick_order(const AttentionSizes& sizes, AttentionConfig& config) {
   const int64_t heads = sizes.batch * sizes.heads, head_bytes = 2 * sizes.tokens * sizes.dim * 2;
-  int64_t group = std::clamp<int64_t>(kCachedBytes / head_bytes, 1, heads);
-  while (heads % group != 0) --group;
-  return group;
+  const int64_t most = std::clamp<int64_t>(kCachedBytes / head_bytes, 1, heads);
+  AttentionConfig best;
+  int64_t least = INT64_MAX;
+  for (config.group_heads = most; config.group_heads >= 1; --config.group_heads) {
+    if (heads % config.group_heads != 0) continue;
+    for (bool turns_back : {false, true}) {
+      config.turns_back = turns_back;
+      const int64_t work = longest_task(sizes, config);
+      if (work < least) best = config;
+      least = std::min(least, work);
+    }
+  }
+  config = best;
 }
 
 AttentionConfig pick(const AttentionSizes& sizes, const GpuTarget& target, int64_t stages) {
-  const int64_t tiles = sizes.batch * sizes.heads * ((sizes.tokens + kAttentionTile - 1) / kAttentionTile);
+  const int64_t tiles = sizes.batch * sizes.heads * row_tiles(sizes);
   AttentionConfig config;
   config.tasks = std::min(target.processors, tiles);
-  config.group_heads = pick_group(sizes);
+  pick_order(sizes, config);
   config.stages = stages;
   return config;
 }
@@ -81,9 +107,9 @@ bool is_plain(const ScheduledKernel& scheduled, const AttentionGroup& group) {
 }  // namespace
 
 std::string describe(const AttentionConfig& config) {
-  return fmt::format("tiles of {} rows, {} stages, groups of {} heads, {} tasks, registers {}/{}{}", kAttentionTile,
-                     config.stages, config.group_heads, config.tasks, config.producer_registers,
-                     config.consumer_registers,
+  return fmt::format("tiles of {} rows, {} stages, groups of {} heads{}, {} tasks, registers {}/{}{}", kAttentionTile,
+                     config.stages, config.group_heads, config.turns_back ? " there and back" : "", config.tasks,
+                     config.producer_registers, config.consumer_registers,
                      config.kept_operands ? fmt::format(", {} operands kept", config.kept_operands) : "");
 }
 

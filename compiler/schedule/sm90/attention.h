@@ -33,6 +33,7 @@ struct HeadTensor {
 struct AttentionConfig {
   int64_t tasks = 1;
   int64_t group_heads = 1;  // that run next to one another, so that the second-level cache holds their rows
+  bool turns_back = false;  // every other wave of tiles goes through the tasks backwards
   int64_t stages = 2;       // of each ring
   // Of the gradient's queries: Q (1), Q and dO (2) stay in registers while a tile is worked on.
   int64_t kept_operands = 0;

@@ -91,11 +91,10 @@ void AttentionParts::for_tiles(int64_t most_turns, const std::function<Index(con
   });
 }
 
-// Heads in groups, the longest tiles of a group first. Every other wave goes through the tasks backwards, so that
-// all get as much to do; the last, which may be short, does not.
+// Heads in groups, the longest tiles of a group first. Where waves turn back, the last, which may be short, does not.
 AttentionTile AttentionParts::tile_at(Index wave) {
   const int64_t heads = config_.group_heads, tiles = sizes_.batch * sizes_.heads * row_tiles();
-  const Index backwards = wave % 2 * less(wave, tiles / config_.tasks);
+  const Index backwards = config_.turns_back ? wave % 2 * less(wave, tiles / config_.tasks) : Index(0);
   const Index column = b_.task() + backwards * (config_.tasks - 1 - b_.task() * 2);
   const Index number = b_.name("number", wave * config_.tasks + column);
   const Index in_group = number % (heads * row_tiles());
