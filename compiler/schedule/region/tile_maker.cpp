@@ -167,6 +167,10 @@ TileValue TileMaker::columns_of(TileValue tile, const std::vector<int64_t>& from
   });
 }
 
+void TileMaker::forget_columns() {
+  std::erase_if(made_, [](const auto& made) { return (made.second.spread | Spread::rows) == Spread::tile; });
+}
+
 void TileMaker::scope(const std::function<void()>& body) {
   const auto made = made_;
   const auto constants = constants_;

@@ -57,6 +57,8 @@ class TileMaker {
   // Column c is column from[c] of a tile.
   TileValue columns_of(TileValue tile, const std::vector<int64_t>& from);
 
+  // Forgets what depends on columns: to keep it for other columns of the tile takes more than making it again.
+  void forget_columns();
   // Runs `body` and forgets what it made: for the bodies of branches.
   void scope(const std::function<void()>& body);
 

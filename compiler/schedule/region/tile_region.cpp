@@ -67,19 +67,18 @@ TileRegion::Piece TileRegion::piece_at(int64_t first) {
   return piece;
 }
 
-// A piece is stored when the next one has been read: what comes from memory is then under way while this one is
-// computed. All that a piece reads is read before it is stored, as a result may be written over an operand.
+// What a piece reads of operands is asked for before the piece before it is computed, so that memory is under way
+// meanwhile. All of a piece is read before it is stored, as a result may be written over an operand.
 void TileRegion::pieces(int64_t columns) {
-  std::optional<Piece> before;
+  const int64_t all = matmul_.sizes.columns();
+  const bool whole = all % step_ == 0;
+  std::vector<Piece> ahead;  // the pieces that surely exist
   for (int64_t first = 0; first < columns; first += step_) {
     Piece piece = piece_at(first);
     // Where pieces divide the columns they are whole or empty; the condition is in the form that bounds follow from.
-    const bool whole = matmul_.sizes.columns() % step_ == 0;
-    const Index exists = less(whole ? piece.column + Index(step_ - 1) : piece.column, Index(matmul_.sizes.columns()));
+    const Index exists = less(whole ? piece.column + Index(step_ - 1) : piece.column, Index(all));
     if (exists.is_constant() && exists.constant() != 0) {
-      evaluate(piece);
-      if (before) finish(*before);
-      before = std::move(piece);
+      ahead.push_back(std::move(piece));
       continue;
     }
     builder_.when(exists, [&] {
@@ -89,7 +88,54 @@ void TileRegion::pieces(int64_t columns) {
       });
     });
   }
-  if (before) finish(*before);
+  for (size_t i = 0; i < ahead.size(); ++i) {
+    // Not from the start: the first pieces of the product make room for what waits.
+    const bool has_room = 4 * i >= ahead.size() && i + 1 < ahead.size();
+    const Known next = has_room ? loads_of(ahead[i + 1]) : Known{};
+    evaluate(ahead[i]);
+    finish(ahead[i]);
+    forget_columns();
+    known_.insert(next.begin(), next.end());
+  }
+}
+
+void TileRegion::forget_columns() {
+  std::erase_if(known_, [](const auto& known) { return (known.second.spread | Spread::rows) == Spread::tile; });
+  maker_.forget_columns();
+}
+
+// Loads the tiles of operands that a piece needs.
+TileRegion::Known TileRegion::loads_of(Piece& piece) {
+  Known loads;
+  std::set<std::vector<int64_t>> seen;
+  piece_ = &piece;
+  const TileLanes lanes = maker_.lanes();
+  maker_.set_lanes(piece.lanes);
+  for (const Target& target : targets()) load_ahead(target.store->base, target.where, loads, seen);
+  maker_.set_lanes(lanes);
+  piece_ = nullptr;
+  return loads;
+}
+
+void TileRegion::load_ahead(ValueId value, const TilePosition& where, Known& loads,
+                            std::set<std::vector<int64_t>>& seen) {
+  std::vector<int64_t> key = position_key(math_, where);
+  key.push_back(static_cast<int64_t>(value));
+  if (value == matmul_.product || known_.contains(key) || !seen.insert(key).second) return;
+  if (!contains(value)) {
+    Spread spread = Spread::none;
+    for (const TileIndex& x : where) spread = spread | x.spread();
+    if (spread == Spread::tile) loads[key] = access_.load(value, where);
+    return;
+  }
+  const Node& node = program_.producer(value);
+  const OpFamily family = op_info(node.op).family;
+  if (family == OpFamily::pointwise)
+    for (ValueId operand : node.operands) load_ahead(operand, where, loads, seen);
+  if (family != OpFamily::view || node.op == Op::pad || node.op == Op::concat) return;
+  const Shape& shape = program_.type(value).shape;
+  const ValueId operand = node.operands[0];
+  load_ahead(operand, before_view(math_, node, where, shape, program_.type(operand).shape), loads, seen);
 }
 
 TilePosition TileRegion::place(int64_t part, int64_t width) {
@@ -99,21 +145,28 @@ TilePosition TileRegion::place(int64_t part, int64_t width) {
           math_.along_columns(piece_->column + Index(shift), shift, columns)};
 }
 
+// Where the piece under way is in each value that is stored.
+std::vector<TileRegion::Target> TileRegion::targets() {
+  const MatmulProblem& sizes = matmul_.sizes;
+  std::vector<Target> targets;
+  for (const MatmulStore& store : matmul_.stores) {
+    const int64_t width = store.half ? sizes.columns() : sizes.n;
+    const Shape& shape = program_.type(store.base).shape;
+    for (int64_t part = 0; part < (store.half ? 1 : sizes.parts()); ++part)
+      targets.push_back({&store, reshaped(math_, place(part, width), {sizes.batch, sizes.m, width}, shape)});
+  }
+  return targets;
+}
+
 void TileRegion::evaluate(Piece& piece) {
   piece_ = &piece;
   maker_.set_lanes(piece.lanes);
-  const MatmulProblem& sizes = matmul_.sizes;
-  for (const MatmulStore& store : matmul_.stores) {
-    const int64_t width = store.half ? sizes.columns() : sizes.n;
-    for (int64_t part = 0; part < (store.half ? 1 : sizes.parts()); ++part) {
-      const Shape& shape = program_.type(store.base).shape;
-      const TilePosition where = reshaped(math_, place(part, width), {sizes.batch, sizes.m, width}, shape);
-      const TileValue value = maker_.widen(at(store.base, where), Spread::tile);
-      TilePosition to = where;
-      for (NodeId id : store.views) to = after_view(math_, program_, program_.node(id), to);
-      for (size_t d = 0; d < to.size(); ++d) to[d] = math_.shift(to[d], store.offset[d]);
-      piece.results.push_back({&store, value, std::move(to)});
-    }
+  for (const Target& target : targets()) {
+    const TileValue value = maker_.widen(at(target.store->base, target.where), Spread::tile);
+    TilePosition to = target.where;
+    for (NodeId id : target.store->views) to = after_view(math_, program_, program_.node(id), to);
+    for (size_t d = 0; d < to.size(); ++d) to[d] = math_.shift(to[d], target.store->offset[d]);
+    piece.results.push_back({target.store, value, std::move(to)});
   }
   piece_ = nullptr;
 }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,9 +71,18 @@ class TileRegion {
     int64_t first = 0;     // in the tile
     std::vector<Ready> results;
   };
+  struct Target {
+    const MatmulStore* store = nullptr;
+    TilePosition where;
+  };
+  using Known = std::map<std::vector<int64_t>, TileValue>;  // values at positions
   void pieces(int64_t columns);
   Piece piece_at(int64_t first);
   void evaluate_scalars();
+  void forget_columns();
+  Known loads_of(Piece& piece);
+  void load_ahead(ValueId value, const TilePosition& where, Known& loads, std::set<std::vector<int64_t>>& seen);
+  std::vector<Target> targets();
   void evaluate(Piece& piece);
   void finish(const Piece& piece);
   void finish(const Piece& piece, const Ready& ready);
@@ -105,8 +115,8 @@ class TileRegion {
   TileMath math_;
   TileAccess access_;
   Store store_;
-  std::vector<bool> inside_;                         // by node
-  std::map<std::vector<int64_t>, TileValue> known_;  // values at positions, of the open scopes
+  std::vector<bool> inside_;  // by node
+  Known known_;               // of the open scopes
   std::map<std::vector<int64_t>, kernel::Index> known_indices_;
   const ProductTile* tile_ = nullptr;
   const Piece* piece_ = nullptr;  // under way

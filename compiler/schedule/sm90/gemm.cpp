@@ -80,7 +80,11 @@ class GemmKernel {
   bool store_panel(const TileStore& store) {
     if (!store.in_order || !store.place || recipe_.plan.step != kPanel) return false;
     const BufferId buffer = store.place->buffer;
-    if (!fits_map(recipe_.program, store.result, builder_.kernel().buffer(buffer).shape)) return false;
+    const Shape shape = builder_.kernel().buffer(buffer).shape;
+    if (!fits_map(recipe_.program, store.result, shape)) return false;
+    // A map cuts off what lies past the result's columns, but not where others of the result follow.
+    const int64_t columns = recipe_.matmul.sizes.columns();
+    if (columns % kPanel != 0 && shape.back() != columns) return false;
     const auto [map, is_new] = maps_.try_emplace(store.result, buffer);
     if (is_new)
       map->second =
