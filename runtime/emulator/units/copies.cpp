@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -11,6 +12,7 @@ namespace stepc::emulator {
 namespace {
 
 constexpr uint32_t kPieceBytes = 256;  // of a copy without a tensor map
+constexpr uint32_t kMaxRowBytes = 256 * 8;
 
 float f32_of_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
@@ -182,7 +184,8 @@ void Copies::land(const Row& row) {
     source = cta_.global(row.source.address + row.source.begin, inside, 1, cluster_.site(row.by));
     if (source == nullptr) return;
   }
-  std::vector<uint8_t> bytes(row.bytes, 0);
+  std::array<uint8_t, kMaxRowBytes> bytes;
+  std::fill_n(bytes.begin(), row.bytes, uint8_t{0});
   if (inside != 0) std::memcpy(bytes.data() + row.source.begin, source, inside);
   for (uint32_t at = 0; at < row.bytes; at += 16)
     std::memcpy(cta.shared(swizzled(row.swizzle, row.shared + at)), bytes.data() + at, 16);

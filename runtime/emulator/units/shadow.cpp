@@ -167,25 +167,30 @@ void Shadow::end_async_read(const Party& by, uint32_t address, uint32_t bytes) {
 // Everybody who has read the bytes must have said so, and `by` must have heard it.
 void Shadow::check_readers(const Party& by, uint32_t address, uint32_t bytes) {
   const Epoch* known = cluster_.clocks.now(by.agent).data();
-  const size_t index = (address - kSharedBase) / 16;
-  const auto conflict = [&](const Epoch* reads, size_t w) {
-    if (reads[w] <= known[w]) return false;
-    const Party reader{read_instructions_[index * warps_ + w], static_cast<Agent>(w), -1};
-    const bool early = asynchronous(cta_.kernel().code[by.instruction]) ||
-                       asynchronous(cta_.kernel().code[reader.instruction]) || granule(address).landing != 0;
-    fault(
-        early ? FaultKind::overwrite : FaultKind::race, by,
+  const auto check = [&](const Epoch* reads) {
+    unsigned unknown = 0;
+    for (size_t w = 0; w < warps_; ++w) unknown |= reads[w] > known[w];
+    if (unknown != 0) report_reader(by, address, bytes, reads, known);
+    return unknown == 0;
+  };
+  const uint32_t offset = address - kSharedBase;
+  if (!check(reads_.data() + offset / 16 * warps_)) return;
+  const Page* page = pages_[offset / 1024].get();
+  if (page == nullptr) return;
+  const Epoch* reads = page->reads.data() + address % 1024 / 4 * warps_;
+  for (uint32_t at = address & ~3u; at < address + bytes; at += 4, reads += warps_)
+    if (!check(reads)) return;
+}
+
+void Shadow::report_reader(const Party& by, uint32_t address, uint32_t bytes, const Epoch* reads, const Epoch* known) {
+  size_t w = 0;
+  while (reads[w] <= known[w]) ++w;
+  const Party reader{read_instructions_[(address - kSharedBase) / 16 * warps_ + w], static_cast<Agent>(w), -1};
+  const bool early = asynchronous(cta_.kernel().code[by.instruction]) ||
+                     asynchronous(cta_.kernel().code[reader.instruction]) || granule(address).landing != 0;
+  fault(early ? FaultKind::overwrite : FaultKind::race, by,
         fmt::format("overwrites {} that another warp has read, with no barrier after that read", place(address, bytes)),
         reader, "read by");
-    return true;
-  };
-  const Epoch* reads = reads_.data() + index * warps_;
-  for (size_t w = 0; w < warps_; ++w)
-    if (conflict(reads, w)) return;
-  if (!pages_[(address - kSharedBase) / 1024]) return;
-  for (uint32_t at = address & ~3u; at < address + bytes; at += 4)
-    for (size_t w = 0; w < warps_; ++w)
-      if (conflict(word_reads(at), w)) return;
 }
 
 void Shadow::check_overwrite(const Party& by, uint32_t address, uint32_t bytes, bool async, bool atomic) {

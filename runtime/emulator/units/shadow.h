@@ -78,6 +78,7 @@ class Shadow {
   void check_words(const Party& by, uint32_t address, uint32_t bytes, bool async, bool atomic);
   void check_overwrite(const Party& by, uint32_t address, uint32_t bytes, bool async, bool atomic);
   void check_readers(const Party& by, uint32_t address, uint32_t bytes);
+  void report_reader(const Party& by, uint32_t address, uint32_t bytes, const Epoch* reads, const Epoch* known);
   void record_granule_read(Agent by, uint32_t address, uint32_t instruction);
   void take_words(uint32_t address);
 
