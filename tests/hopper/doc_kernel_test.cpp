@@ -2,14 +2,14 @@
 #include <fstream>
 #include <sstream>
 
-#include "test_paths.h"
 #include "tests/hopper/run_hopper.h"
+#include "tests/support/source_dir.h"
 
 namespace stepc {
 namespace {
 
 std::string doc_kernel(const std::string& name) {
-  std::ifstream file(std::string(STEPC_SOURCE_DIR) + "/docs/kernels/" + name);
+  std::ifstream file(test::source_dir() + "/docs/kernels/" + name);
   REQUIRE(file.good());
   std::stringstream text;
   text << file.rdbuf();

@@ -10,13 +10,11 @@
 #include <sstream>
 #include <string>
 
-#include "test_paths.h"
+#include "tests/support/source_dir.h"
 
 namespace stepc::test {
 
-inline std::string golden_path(const std::string& name) {
-  return std::string(STEPC_SOURCE_DIR "/tests/golden/") + name;
-}
+inline std::string golden_path(const std::string& name) { return source_dir() + "/tests/golden/" + name; }
 
 inline std::string read_golden(const std::string& name) {
   std::ifstream file(golden_path(name), std::ios::binary);
