@@ -41,6 +41,15 @@ uint8_t* Cta::global(uint64_t address, uint32_t bytes, uint32_t alignment, const
   return last_allocation_->host + (address - last_allocation_->address);
 }
 
+void Cta::note_global_write(uint64_t address, uint32_t bytes) {
+  if (kernel_->noncoherent_loads)
+    GlobalMemory::note_write(*last_allocation_, address - last_allocation_->address, bytes);
+}
+
+bool Cta::written_by_launch(uint64_t address, uint32_t bytes) const {
+  return GlobalMemory::was_written(*last_allocation_, address - last_allocation_->address, bytes);
+}
+
 const uint8_t* Cta::constant(uint64_t address, uint32_t bytes, uint32_t alignment, const Site& by) {
   if (address >> 32 != kParamWindow >> 32) return global(address, bytes, alignment, by);
   const uint64_t offset = address - kParamWindow;

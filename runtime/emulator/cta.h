@@ -97,6 +97,10 @@ class Cta {
 
   // ---- global memory and parameters: the bytes behind a generic or global address, or nullptr after a fault
   uint8_t* global(uint64_t address, uint32_t bytes, uint32_t alignment, const Site& by);
+  // A store to bytes that `global` has just given; and whether this launch has written any of such bytes. Both only
+  // matter in kernels with loads that promise it has not (ld.global.nc).
+  void note_global_write(uint64_t address, uint32_t bytes);
+  bool written_by_launch(uint64_t address, uint32_t bytes) const;
   // Bytes that a launch cannot change: parameters, or global memory. For tensor maps.
   const uint8_t* constant(uint64_t address, uint32_t bytes, uint32_t alignment, const Site& by);
 

@@ -83,7 +83,7 @@ std::optional<std::string> Form::take_prefixed(std::string_view prefix) {
 
 void Form::ignore_memory_hints() {
   take_any({"weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "mmio"});
-  take_any({"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"});
+  take_any({"ca", "cg", "cs", "lu", "cv", "wb", "wt"});
   while (take_prefixed("L1::") || take_prefixed("L2::")) {
   }
 }

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 namespace stepc::emulator {
@@ -11,6 +12,31 @@ namespace {
 
 constexpr uint64_t kAlignment = 512;
 constexpr uint64_t kGap = 1 << 16;
+
+uint64_t bitmap_bytes(uint64_t bytes) { return bytes / 8 + 8; }
+
+// Pages appear when they are touched.
+uint8_t* map(uint64_t bytes) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<uint8_t*>(at);
+}
+
+void unmap(const GlobalMemory::Allocation& a) {
+  munmap(a.host, a.bytes);
+  if (a.written) munmap(a.written, bitmap_bytes(a.bytes));
+}
+
+// Calls f(byte of the bitmap, mask) for the bits of bytes [offset, offset + bytes).
+template <class F>
+bool any_mask(const GlobalMemory::Allocation& a, uint64_t offset, uint32_t bytes, F&& f) {
+  for (uint64_t at = offset; at < offset + bytes;) {
+    const uint64_t in_byte = at % 8, count = std::min<uint64_t>(8 - in_byte, offset + bytes - at);
+    if (f(std::atomic_ref<uint8_t>(a.written[at / 8]), static_cast<uint8_t>(((1u << count) - 1) << in_byte)))
+      return true;
+    at += count;
+  }
+  return false;
+}
 
 auto first_above(const std::vector<GlobalMemory::Allocation>& allocations, uint64_t address) {
   return std::upper_bound(allocations.begin(), allocations.end(), address,
@@ -20,29 +46,51 @@ auto first_above(const std::vector<GlobalMemory::Allocation>& allocations, uint6
 }  // namespace
 
 GlobalMemory::~GlobalMemory() {
-  for (const Allocation& a : allocations_) munmap(a.host, a.bytes);
+  for (const Allocation& a : allocations_) unmap(a);
 }
 
 uint64_t GlobalMemory::allocate(uint64_t bytes) {
   if (bytes == 0 || bytes > capacity_ - used_) return 0;
-  void* host = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (host == MAP_FAILED) return 0;
-  std::memset(host, 0xff, bytes);
-  const uint64_t address = next_;
+  const Allocation fresh{next_, bytes, map(bytes), map(bitmap_bytes(bytes))};
+  if (!fresh.host || !fresh.written) {
+    if (fresh.host) unmap(fresh);
+    return 0;
+  }
+  std::memset(fresh.host, 0xff, bytes);
   next_ += (bytes + kAlignment - 1) / kAlignment * kAlignment + kGap;
-  allocations_.push_back({address, bytes, static_cast<uint8_t*>(host)});
+  allocations_.push_back(fresh);
   used_ += bytes;
-  return address;
+  return fresh.address;
 }
 
 bool GlobalMemory::free(uint64_t address) {
   const auto it =
       std::find_if(allocations_.begin(), allocations_.end(), [&](const Allocation& a) { return a.address == address; });
   if (it == allocations_.end()) return false;
-  munmap(it->host, it->bytes);
+  unmap(*it);
   used_ -= it->bytes;
   allocations_.erase(it);
   return true;
+}
+
+void GlobalMemory::forget_writes() {
+  for (const Allocation& a : allocations_) madvise(a.written, bitmap_bytes(a.bytes), MADV_DONTNEED);
+}
+
+void GlobalMemory::note_write(const Allocation& a, uint64_t offset, uint32_t bytes) {
+  any_mask(a, offset, bytes, [](std::atomic_ref<uint8_t> bits, uint8_t mask) {
+    if (mask == 0xff)
+      bits.store(mask, std::memory_order_relaxed);
+    else
+      bits.fetch_or(mask, std::memory_order_relaxed);
+    return false;
+  });
+}
+
+bool GlobalMemory::was_written(const Allocation& a, uint64_t offset, uint32_t bytes) {
+  return any_mask(a, offset, bytes, [](std::atomic_ref<uint8_t> bits, uint8_t mask) {
+    return (bits.load(std::memory_order_relaxed) & mask) != 0;
+  });
 }
 
 const GlobalMemory::Allocation* GlobalMemory::find(uint64_t address, uint64_t bytes) const {

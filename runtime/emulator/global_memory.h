@@ -22,6 +22,7 @@ class GlobalMemory {
     uint64_t address = 0;
     uint64_t bytes = 0;
     uint8_t* host = nullptr;
+    uint8_t* written = nullptr;  // a bit for each byte: written by the launch that runs (note_write)
   };
 
   // 0: not enough left. Fresh bytes are 0xff: NaN as bf16 and as f32.
@@ -29,6 +30,11 @@ class GlobalMemory {
   bool free(uint64_t address);
   uint64_t capacity() const { return capacity_; }
   uint64_t used() const { return used_; }
+
+  // What a launch has written, for kernels with loads that must not see it. Threads may note and ask at once.
+  void forget_writes();
+  static void note_write(const Allocation& allocation, uint64_t offset, uint32_t bytes);
+  static bool was_written(const Allocation& allocation, uint64_t offset, uint32_t bytes);
 
   // The allocation that holds all of [address, address + bytes), or nullptr. Not to be called while another thread
   // allocates or frees: a launch holds the allocations as they are.

@@ -246,7 +246,8 @@ struct Kernel {
   uint32_t required_cluster = 0;             // .reqnctapercluster
   int max_registers = 0;                     // .maxnreg
   bool uses_wgmma = false;
-  bool global_atomics = false;  // CTAs must then run one after another to give the same bits twice
+  bool noncoherent_loads = false;  // ld.global.nc
+  bool global_atomics = false;     // CTAs must then run one after another to give the same bits twice
 };
 
 struct Module {

@@ -24,6 +24,7 @@ std::vector<uint64_t> cluster_order(const Launch& launch) {
 std::optional<Fault> run_launch(const Launch& launch, ThreadPool& pool) {
   const std::vector<uint64_t> order = cluster_order(launch);
   const std::vector<uint32_t> registers = initial_registers(*launch.kernel);
+  if (launch.kernel->noncoherent_loads) launch.memory->forget_writes();
   std::optional<Fault> fault;
   std::atomic<size_t> faulty = order.size();  // the first place in the order with a fault
   std::mutex mutex;

@@ -103,6 +103,21 @@ TEST_CASE("accesses out of bounds and misaligned ones name the place and what is
   CHECK(contains(fault_of("mov.u32 %r1, 0; ld.shared.u32 %r1, [%r1];", 64, items), "outside the CTA's 64 bytes"));
 }
 
+TEST_CASE("ld.global.nc may not see bytes that the launch has written") {
+  Machine m;
+  const uint64_t a = m.buffer(counting(64));
+  const std::string in_place =
+      "add.s64 %rd10, %rd0, %rd100; ld.global.nc.u32 %r1, [%rd10]; add.s32 %r1, %r1, 1; st.global.u32 [%rd10], %r1;";
+  CHECK(text_of(m.run(kernel_text(1, in_place), {a}, 64)) == "");
+  CHECK(text_of(m.run(kernel_text(1, in_place), {a}, 64)) == "");  // another launch may read what this one wrote
+  CHECK(m.read<uint32_t>(a, 64) == counting(64, 2));
+  const std::string again = in_place + "ld.global.u32 %r2, [%rd10]; ld.global.nc.u32 %r3, [%rd10];";
+  CHECK(contains(text_of(m.run(kernel_text(1, again), {a}, 64)), "race: ld.global.nc of 4 bytes at"));
+  const std::string half =
+      "mad.wide.u32 %rd10, %r0, 2, %rd0; st.global.b16 [%rd10], %r0; ld.global.nc.u16 %rs1, [%rd10+64];";
+  CHECK(text_of(m.run(kernel_text(1, half), {a})) == "");
+}
+
 TEST_CASE("atomics: every lane counts once, whatever the order") {
   Machine m;
   const uint64_t words = m.buffer(std::vector<uint32_t>{0, 0, 100, 7, 0, 0xffffffff, std::bit_cast<uint32_t>(0.5f), 0});

@@ -7,7 +7,7 @@ namespace stepc::emulator {
 namespace {
 
 // Instruction::flags of a load or store.
-enum Flags : uint8_t { kWide = 1, kSigned = 2 };
+enum Flags : uint8_t { kWide = 1, kSigned = 2, kNonCoherent = 4 };
 
 // `i.type`: the element's type; `i.list`: its registers (kNoRow: not wanted); `i.offset` and `i.a`: the address.
 Address address_of(const Instruction& i) { return {i.a, i.c != 0, i.offset}; }
@@ -24,6 +24,16 @@ uint64_t extended(const uint8_t* from, uint32_t bytes, bool is_signed) {
   return value;
 }
 
+// The cache behind ld.global.nc may hold what was there before the launch's own stores.
+void check_unwritten(Warp& w, const Instruction& i, int lane, uint64_t address, uint32_t bytes) {
+  if (!w.cta().written_by_launch(address, bytes)) return;
+  w.cta().fault({FaultKind::race,
+                 w.site(i, lane),
+                 fmt::format("ld.global.nc of {} bytes at {:#x}, which this launch has written", bytes, address),
+                 {},
+                 {}});
+}
+
 template <Space S>
 void load(Warp& w, const Instruction& i, Mask lanes) {
   const Address address = address_of(i);
@@ -32,6 +42,7 @@ void load(Warp& w, const Instruction& i, Mask lanes) {
   each_lane(lanes, [&](int l) {
     const uint8_t* from = access(w, i, l, S, w.address(address, l), size * count, Access::read);
     if (!from) return;
+    if (S == Space::global && i.flags & kNonCoherent) check_unwritten(w, i, l, w.address(address, l), size * count);
     for (uint32_t k = 0; k < count; ++k) {
       const Row to = i.list[k];
       if (to == kNoRow) continue;
@@ -85,7 +96,7 @@ void add_register(Form& f, const Operand& o, Type type, bool load) {
 
 template <bool Load>
 void decode_access(Form& f) {
-  f.take("nc");
+  if (Load && f.take("nc")) f.out().flags |= kNonCoherent;
   const Space space = take_space(f);
   f.ignore_memory_hints();
   const size_t vector = f.take("v2") ? 2 : f.take("v4") ? 4 : f.take("v8") ? 8 : 1;
@@ -184,7 +195,11 @@ uint8_t* access(Warp& w, const Instruction& i, int lane, Space space, uint64_t a
       space = address >> 32 == kParamWindow >> 32 ? Space::param : Space::global;
     }
   }
-  if (space == Space::global) return w.cta().global(address, bytes, bytes, w.site(i, lane));
+  if (space == Space::global) {
+    uint8_t* at = w.cta().global(address, bytes, bytes, w.site(i, lane));
+    if (at && kind != Access::read) w.cta().note_global_write(address, bytes);
+    return at;
+  }
   if (space == Space::param) return access_parameter(w, i, lane, address, bytes, kind);
   return access_shared(w, i, lane, space, address, bytes, kind);
 }

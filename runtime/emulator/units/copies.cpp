@@ -273,6 +273,7 @@ void Copies::write(const Store& store) {
 void Copies::write_row(const Store& store, uint64_t address, const uint8_t* data, uint32_t bytes) {
   uint8_t* target = cta_.global(address, bytes, 1, cluster_.site(store.by));
   if (target == nullptr) return;
+  cta_.note_global_write(address, bytes);
   if (!store.add)
     std::memcpy(target, data, bytes);
   else if (store.element == Type::f32)
