@@ -1,16 +1,20 @@
 #include "compiler/graph/split_column_sum.h"
 
+#include <algorithm>
+
 #include "compiler/graph/rewrite.h"
 
 namespace stepc {
 namespace {
 
-constexpr int64_t kMaxParts = 64;
+constexpr int64_t kMaxParts = 64;    // of short sums; long ones have as many more as leave kLongPart rows each
+constexpr int64_t kMostParts = 512;  // enough tasks for a GPU; the second sum stays short
+constexpr int64_t kLongPart = 64;
 constexpr int64_t kMinRowsPerPart = 8;
 constexpr int64_t kMinTotalElements = 4096;  // of a sum to a scalar: below, a second kernel costs more than it saves
 
-int64_t largest_parts(int64_t rows) {
-  for (int64_t parts = kMaxParts; parts > 1; --parts)
+int64_t largest_parts(int64_t rows, int64_t most) {
+  for (int64_t parts = most; parts > 1; --parts)
     if (rows % parts == 0 && rows / parts >= kMinRowsPerPart) return parts;
   return 1;
 }
@@ -21,8 +25,14 @@ bool leading_axes(const std::vector<int64_t>& axes) {
   return !axes.empty();
 }
 
-// In how many parts to split the sum; 1: leave it. Partial sums have at most kMaxParts rows, which is too few to
-// split again.
+// Is x what this pass made of a sum before?
+bool is_partial(const Program& program, ValueId x) {
+  const Node& node = program.producer(x);
+  return node.op == Op::reduce_sum && node.attrs.integers(AttrKey::axes) == std::vector<int64_t>{1} &&
+         program.producer(node.operands[0]).op == Op::reshape && program.type(x).shape[0] <= kMostParts;
+}
+
+// In how many parts to split the sum; 1: leave it, as the sum of partial sums is left.
 int64_t parts_of(const Program& program, const Node& node) {
   if (node.op != Op::reduce_sum || !leading_axes(node.attrs.integers(AttrKey::axes))) return 1;
   const Shape& shape = program.type(node.operands[0]).shape;
@@ -30,7 +40,8 @@ int64_t parts_of(const Program& program, const Node& node) {
   const int64_t rows = numel(Shape(shape.begin(), shape.begin() + static_cast<ptrdiff_t>(summed)));
   const bool to_scalar = summed == shape.size();
   if (rows <= kMaxParts || (to_scalar && rows < kMinTotalElements)) return 1;
-  return largest_parts(rows);
+  if (is_partial(program, node.operands[0])) return 1;
+  return largest_parts(rows, to_scalar ? kMaxParts : std::clamp(rows / kLongPart, kMaxParts, kMostParts));
 }
 
 // Appends the first of the two sums.

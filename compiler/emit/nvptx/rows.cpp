@@ -15,6 +15,7 @@ using kernel::KOp;
 using kernel::Op;
 
 llvm::Value* combine(GpuContext& context, Op op, llvm::Value* a, llvm::Value* b) {
+  if (op == Op::reduce_sum && !a->getType()->isFloatTy()) return context.builder.CreateAdd(a, b);
   if (op == Op::reduce_sum) return context.builder.CreateFAdd(a, b);
   const auto id = op == Op::reduce_max ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum;
   if (a->getType()->isFloatTy()) return context.builder.CreateBinaryIntrinsic(id, a, b);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "compiler/schedule/cuda/route.h"
 #include "compiler/schedule/host/templates.h"
 #include "ir/graph/fused.h"
 #include "ir/support/check.h"
@@ -19,13 +20,22 @@ using schedule::Widths;
 
 constexpr int64_t kWarp = 32;
 constexpr int64_t kSharedBytes = 96 * 1024;  // two CTAs on an SM
-constexpr int64_t kTurns = 4;                // vectors that each thread goes through
+constexpr int64_t kMostTurns = 4;            // vectors that each thread goes through
+constexpr int64_t kTasksWanted = 1056;       // 8 on each of 132 SMs
 
-// Elements of one access of 16 bytes; where dtypes are mixed, of the widest one's.
+int64_t largest(const Problem& problem) {
+  int64_t elements = 0;
+  for (const auto* values : {&problem.operands, &problem.results})
+    for (ValueId value : *values) elements = std::max(elements, numel(problem.program.type(value).shape));
+  return elements;
+}
+
+// Elements of one access of 16 bytes; where dtypes are mixed, of the widest one's. What is small does not count.
 int64_t vector_elements(const Problem& problem) {
+  const int64_t most = largest(problem);
   const auto is_wide = [&](ValueId value) {
     const TensorType& type = problem.program.type(value);
-    return dtype_bytes(type.dtype) == 4 && numel(type.shape) >= kWarp;
+    return dtype_bytes(type.dtype) == 4 && numel(type.shape) * 4 >= most;
   };
   const bool wide = std::any_of(problem.operands.begin(), problem.operands.end(), is_wide) ||
                     std::any_of(problem.results.begin(), problem.results.end(), is_wide);
@@ -38,16 +48,17 @@ Widths widths_of(const Problem& problem, int64_t warps) {
   widths.warps = static_cast<int>(warps);
   widths.native = kWarp * warps;
   widths.most_registers = vector_elements(problem);
-  widths.task_elements = widths.native * widths.most_registers * kTurns;
+  const int64_t vector = widths.native * widths.most_registers;
+  widths.task_elements = vector * std::clamp<int64_t>(largest(problem) / vector / kTasksWanted, 1, kMostTurns);
   widths.shared_bytes = kSharedBytes;
   return widths;
 }
 
-// Warps that elements side by side keep busy.
+// Warps that elements side by side keep busy, in two turns at least where there are several warps.
 int64_t warps_for(const Problem& problem, int64_t elements, int64_t most) {
-  const int64_t threads = (elements + vector_elements(problem) - 1) / vector_elements(problem);
-  const auto warps = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((threads + kWarp - 1) / kWarp)));
-  return std::clamp<int64_t>(warps, 1, most);
+  const int64_t threads = elements / vector_elements(problem) / 2;
+  const auto warps = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(threads / kWarp, 1))));
+  return std::min(warps, most);
 }
 
 // Of the group's longest reduction, the elements of one row of it.
@@ -89,7 +100,7 @@ std::vector<int64_t> candidate_warps(const Problem& problem) {
     }
     case Template::column_sum: return {1};
     case Template::scatter: return {warps_for(problem, last_extent(problem), 8)};
-    case Template::route: return {1};
+    case Template::route: return {16};
     case Template::matmul:
     case Template::attention:
     case Template::attention_grad: break;
@@ -113,7 +124,8 @@ Result<ScheduledKernel> schedule_one_role(const Program& program, const Group& g
   int64_t threads = 0;
   for (int64_t warps : candidate_warps(problem)) {
     problem.widths = widths_of(problem, warps);
-    STEPC_ASSIGN(Draft draft, host::build_one_role(problem));
+    STEPC_ASSIGN(Draft draft,
+                 group.schedule == Template::route ? cuda::build_route(problem) : host::build_one_role(problem));
     const bool is_better = !chosen || (moves_apart(chosen->kernel) && !moves_apart(draft.kernel));
     if (is_better) chosen = std::move(draft), threads = kWarp * warps;
     if (!moves_apart(chosen->kernel)) break;
@@ -123,6 +135,7 @@ Result<ScheduledKernel> schedule_one_role(const Program& program, const Group& g
   scheduled.operands = problem.operands;
   scheduled.results = problem.results;
   scheduled.grid = chosen->built.grid;
+  scheduled.workspace_bytes = chosen->built.workspace_bytes;
   scheduled.problem = std::move(text);
   scheduled.config = fmt::format("{} threads, {}", threads, chosen->built.config);
   return scheduled;

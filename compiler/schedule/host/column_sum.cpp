@@ -13,6 +13,8 @@
 namespace stepc::host {
 namespace {
 
+constexpr int64_t kRowsTogether = 8;
+
 struct ColumnProblem {
   std::vector<ValueId> reductions;
   std::vector<int64_t> axes;
@@ -118,22 +120,34 @@ class ColumnBuilder {
     std::vector<Fragment> initial;
     for (ValueId value : columns_.reductions)
       initial.push_back(builder_.constant(reduction_start(op_of(value)), Dtype::f32, wide));
-    const Lanes lanes = region_.lanes();
-    const std::vector<Fragment> sums = builder_.loop(
-        "row", Index(0), Index(columns_.rows), Index(1), initial, [&](Index row, const std::vector<Fragment>& carried) {
-          std::vector<Fragment> next;
-          region_.scope(lanes, [&] {
-            for (size_t i = 0; i < carried.size(); ++i) {
-              const ValueId value = columns_.reductions[i];
-              const ValueId operand = problem_.program.producer(value).operands[0];
-              const Fragment element = region_.wide_at(operand, operand_position(value, row));
-              next.push_back(builder_.pointwise(reduction_step(op_of(value)), {carried[i], element}));
-            }
-          });
-          return next;
-        });
+    // Several rows are under way at once where latency is what costs; they are added in order all the same.
+    const int64_t together = problem_.widths.is_gpu() ? kRowsTogether : 1;
+    const int64_t whole = columns_.rows / together * together;
+    std::vector<Fragment> sums = add_rows(0, whole, together, initial);
+    if (whole < columns_.rows) sums = add_rows(whole, columns_.rows, 1, sums);
     for (size_t i = 0; i < sums.size(); ++i) sums_[columns_.reductions[i]] = sums[i];
     store_results();
+  }
+
+  std::vector<Fragment> add_rows(int64_t low, int64_t high, int64_t step, const std::vector<Fragment>& initial) {
+    const Lanes lanes = region_.lanes();
+    return builder_.loop("row", Index(low), Index(high), Index(step), initial,
+                         [&](Index row, const std::vector<Fragment>& carried) {
+                           std::vector<Fragment> next = carried;
+                           region_.scope(lanes, [&] { add_elements(row, step, next); });
+                           return next;
+                         });
+  }
+
+  void add_elements(Index row, int64_t count, std::vector<Fragment>& sums) {
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const ValueId value = columns_.reductions[i];
+      const ValueId operand = problem_.program.producer(value).operands[0];
+      std::vector<Fragment> elements;
+      for (int64_t r = 0; r < count; ++r)
+        elements.push_back(region_.wide_at(operand, operand_position(value, row + Index(r))));
+      for (Fragment element : elements) sums[i] = builder_.pointwise(reduction_step(op_of(value)), {sums[i], element});
+    }
   }
 
   void store_results() {

@@ -57,8 +57,13 @@ class ScatterBuilder {
     each_column("r", Index(0), Index(scatter_.task_results), [this](Index r, const LaneIndex& c) {
       region_.store_lanes(region_.constant(0, Dtype::f32), rows_, {r, c.base});
     });
-    builder_.loop("n", Index(0), Index(scatter_.rows), Index(1),
-                  [this](Index n) { region_.scope(Lanes{}, [&] { add_row(n); }); });
+    if (problem_.widths.is_gpu()) {
+      const int64_t width = pick_width(scatter_.rows, problem_.widths.native, problem_.widths.most_registers);
+      for_columns(region_, scatter_.rows, width, [this](const LaneIndex& n) { add_found(n); });
+    } else {
+      builder_.loop("n", Index(0), Index(scatter_.rows), Index(1),
+                    [this](Index n) { region_.scope(Lanes{}, [&] { add_row(n); }); });
+    }
     region_.provide([this](ValueId value, const Position& at) { return provided(value, at); });
     const Index last = min(first_ + Index(scatter_.task_results), Index(scatter_.results));
     each_column("row", first_, last, [this](Index row, const LaneIndex& c) { store_results(row, c); });
@@ -69,6 +74,39 @@ class ScatterBuilder {
     builder_.loop(name, low, high, Index(1), [&](Index row) {
       for_columns(region_, scatter_.columns, scatter_.width, [&](const LaneIndex& c) { body(row, c); });
     });
+  }
+
+  // Of many rows at once, those whose index is a row of the task: the smallest number each time, in ascending order.
+  void add_found(const LaneIndex& n) {
+    const int64_t width = region_.lanes().width;
+    const int64_t active = region_.lanes().active;
+    const auto i32 = [&](int64_t value) { return builder_.constant(static_cast<double>(value), Dtype::i32); };
+    const Fragment target = region_.wide_at(scatter_.index, {n});
+    const Fragment local = builder_.pointwise(kernel::Op::sub, {target, region_.wide(builder_.from_index(first_))});
+    Fragment mine =
+        builder_.pointwise(kernel::Op::logical_and,
+                           {builder_.pointwise(kernel::Op::less_equal, {region_.wide(i32(0)), local}),
+                            builder_.pointwise(kernel::Op::less, {local, region_.wide(i32(scatter_.task_results))})});
+    if (width == 1)
+      return builder_.when(builder_.to_index(builder_.cast(mine, Dtype::i32), {0, 1}, "mine"),
+                           [&] { region_.scope(Lanes{}, [&] { add_row(n.base); }); });
+    const Fragment number = builder_.lane({width});
+    if (active < width)
+      mine = builder_.pointwise(kernel::Op::logical_and,
+                                {mine, builder_.pointwise(kernel::Op::less, {number, region_.wide(i32(active))})});
+    const Fragment count = builder_.reduce(kernel::Op::reduce_sum, builder_.cast(mine, Dtype::i32));
+    const Fragment none = region_.wide(i32(width));
+    builder_.loop("found", Index(0), builder_.to_index(count, {0, width}, "count"), Index(1), {i32(-1)},
+                  [&](Index, const std::vector<Fragment>& carried) {
+                    const Fragment later =
+                        builder_.pointwise(kernel::Op::less, {builder_.splat(carried[0], {width}), number});
+                    const Fragment left = builder_.pointwise(kernel::Op::logical_and, {mine, later});
+                    const Fragment next = builder_.reduce(kernel::Op::reduce_min,
+                                                          builder_.pointwise(kernel::Op::select, {left, number, none}));
+                    const Index row = n.base + builder_.to_index(next, {0, width - 1}, "next");
+                    region_.scope(Lanes{}, [&] { add_row(min(row, Index(scatter_.rows - 1))); });
+                    return std::vector<Fragment>{next};
+                  });
   }
 
   void add_row(Index n) {

@@ -28,6 +28,7 @@ struct Problem {
 struct Built {
   int64_t grid = 0;
   std::string config;
+  int64_t workspace_bytes = 0;  // of the kernel's last buffer, which is no operand and no result
 };
 struct Draft {
   kernel::Kernel kernel;

@@ -116,9 +116,18 @@ std::optional<int64_t> Access::skipped_lanes(const Place& place, int64_t low, in
   return std::nullopt;
 }
 
+// Of a vector's elements one by one; on a GPU each thread has a few.
+double Access::apart_cost() const {
+  const kernel::Kernel& kernel = builder_.kernel();
+  const int64_t width = math_.lanes().width;
+  if (kernel.target == kernel::Target::host || kernel.roles.empty()) return static_cast<double>(width);
+  const int64_t threads = int64_t{32} * kernel.roles.back().warps;
+  return static_cast<double>((width + threads - 1) / threads);
+}
+
 // The base of the place is an element that the first active lane or a neighbour reads, so that it is in bounds.
 Fragment Access::gather(const Place& place) {
-  cost_ += static_cast<double>(math_.lanes().width);
+  cost_ += apart_cost();
   if (math_.lanes().count) failed_ = true;
   const auto [at, offset] = offsets_of(place);
   return builder_.gather(place.buffer, at, math_.materialise(offset));
@@ -142,7 +151,7 @@ std::pair<std::vector<Index>, LaneIndex> Access::offsets_of(const Place& place) 
 // Idle lanes are left out: they would write what the last active one does.
 void Access::scatter(Fragment wide, const Place& place) {
   const Lanes& lanes = math_.lanes();
-  cost_ += static_cast<double>(lanes.width);
+  cost_ += apart_cost();
   const auto [at, offset] = offsets_of(place);
   kernel::KOp op{.op = kernel::Op::scatter,
                  .frags = {wide.id, math_.materialise(offset).id},
