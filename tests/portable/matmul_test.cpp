@@ -43,6 +43,7 @@ TEST_CASE("portable products of any size in every operand order") {
     run_orders({33, 40, 130, 2}, operands, Dtype::f32);
     run_orders({40, 72, 64, 3}, operands, Dtype::bf16);
     run_orders({65, 8, 100}, operands, Dtype::f32);  // few columns
+    run_orders({70, 136, 8}, operands, Dtype::f32);  // a short k
     run_orders({5, 9, 0}, operands, Dtype::f32);     // nothing to sum
   }
 }

@@ -52,6 +52,10 @@ MatmulConfig pick_matmul(const MatmulProblem& problem, const GpuTarget& target) 
     config.block_k = 32;
     config.stages = 3;
   }
+  // A short k fits one block, and needs no more of the ring than that.
+  const int64_t unit = is_bf16 ? 16 : 8;
+  config.block_k = std::clamp((problem.k + unit - 1) / unit * unit, unit, config.block_k);
+  config.stages = std::clamp<int64_t>(config.k_blocks(problem) + 1, 2, config.stages);
   config.splits = pick_splits(config, problem);
   config.group = pick_group(config.m_tasks(problem));
   return config;
