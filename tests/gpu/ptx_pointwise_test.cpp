@@ -6,6 +6,7 @@
 #include "ir/kernel/builder.h"
 #include "ir/kernel/print.h"
 #include "ir/kernel/types.h"
+#include "tests/support/golden.h"
 #include "tests/support/ptxas.h"
 
 namespace stepc::ptx_test {
@@ -102,7 +103,7 @@ TEST_CASE("ptx: products and sums are not contracted, and bf16 is rounded betwee
 }
 
 TEST_CASE("ptx: 16-byte accesses, lines of the kernel's text, the launch bounds") {
-  KernelBuilder b("copy", kernel::Target::cuda);
+  KernelBuilder b("square", kernel::Target::cuda);
   const auto in = b.global("x", Dtype::bf16, {1024, 2048});
   const auto out = b.global("y", Dtype::bf16, {1024, 2048});
   b.set_grid(1024);
@@ -114,11 +115,12 @@ TEST_CASE("ptx: 16-byte accesses, lines of the kernel's text, the launch bounds"
   CHECK(ptx.find("ld.global.nc.v4") != std::string::npos);
   CHECK(ptx.find("st.global.v4") != std::string::npos);
   CHECK(ptx.find(".reqntid 256, 1, 1") != std::string::npos);
-  CHECK(ptx.find(".file\t1 \"copy.kir\"") != std::string::npos);
-  // Line 6 is the load: head, two buffers, grid, an empty line, the role; then cast, multiply, cast, store.
+  CHECK(ptx.find(".file\t1 \"square.kir\"") != std::string::npos);
+  // Line 7 is the load: head, two buffers, grid, an empty line, the role before it; the store is the last.
   CHECK(ptx.find(".loc\t1 7 1") != std::string::npos);
   CHECK(ptx.find(".loc\t1 11 1") != std::string::npos);
   check_ptxas(ptx, "sm_90a");
+  test::check_golden("ptx/square.sm_90a.ptx", ptx);
 }
 
 }  // namespace stepc::ptx_test

@@ -153,7 +153,9 @@ void emit_roles(GpuContext& context) {
   auto& builder = context.builder;
   Threads all{};
   all.thread = builder.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x, {}, {});
-  all.warp = uniform_warp(context, all.thread);
+  // Where there is nothing to branch on, no shuffle is needed to make the branch uniform.
+  const bool alone = context.kernel.roles.size() == 1 && context.kernel.roles[0].copies == 1;
+  all.warp = alone ? builder.CreateLShr(all.thread, 5) : uniform_warp(context, all.thread);
   llvm::BasicBlock* done = context.block("done");
   int64_t first_warp = 0;
   for (size_t i = 0; i < context.kernel.roles.size(); ++i) {
