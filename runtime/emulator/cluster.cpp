@@ -246,7 +246,29 @@ void Cluster::execute_control(Warp& w, const Instruction& i, Mask lanes) {
       w.yield_ = true;
       ++g.pc;
       return;
-    default: STEPC_UNREACHABLE("opcode {} is not the scheduler's", static_cast<int>(i.opcode));
+    case Opcode::ordinary:
+    case Opcode::mbarrier_init:
+    case Opcode::mbarrier_inval:
+    case Opcode::mbarrier_arrive:
+    case Opcode::mbarrier_expect_tx:
+    case Opcode::mbarrier_test_wait:
+    case Opcode::mbarrier_try_wait:
+    case Opcode::cp_async_mbarrier_arrive:
+    case Opcode::bulk_tensor_load:
+    case Opcode::bulk_tensor_store:
+    case Opcode::bulk_tensor_reduce:
+    case Opcode::bulk_load:
+    case Opcode::bulk_store:
+    case Opcode::bulk_reduce:
+    case Opcode::bulk_commit:
+    case Opcode::bulk_wait:
+    case Opcode::bulk_prefetch:
+    case Opcode::wgmma_mma:
+    case Opcode::wgmma_fence:
+    case Opcode::wgmma_commit:
+    case Opcode::wgmma_wait:
+    case Opcode::fence_proxy_async:
+    case Opcode::fence_mbarrier_init: STEPC_UNREACHABLE("opcode {} is not the scheduler's", static_cast<int>(i.opcode));
   }
 }
 
