@@ -21,6 +21,7 @@ using schedule::Widths;
 constexpr int64_t kWarp = 32;
 constexpr int64_t kSharedBytes = 96 * 1024;  // two CTAs on an SM
 constexpr int64_t kMostTurns = 4;            // vectors that each thread goes through
+constexpr int64_t kTaskElements = 4096;      // that are worth a CTA, however few its threads
 constexpr int64_t kTasksWanted = 1056;       // 8 on each of 132 SMs
 
 int64_t largest(const Problem& problem) {
@@ -49,7 +50,8 @@ Widths widths_of(const Problem& problem, int64_t warps) {
   widths.native = kWarp * warps;
   widths.most_registers = vector_elements(problem);
   const int64_t vector = widths.native * widths.most_registers;
-  widths.task_elements = vector * std::clamp<int64_t>(largest(problem) / vector / kTasksWanted, 1, kMostTurns);
+  const int64_t most = std::max(kMostTurns, kTaskElements / vector);
+  widths.task_elements = vector * std::clamp<int64_t>(largest(problem) / vector / kTasksWanted, 1, most);
   widths.shared_bytes = kSharedBytes;
   return widths;
 }
@@ -93,7 +95,7 @@ int64_t last_extent(const Problem& problem) {
 std::vector<int64_t> candidate_warps(const Problem& problem) {
   constexpr int64_t kLongRow = 16384;
   switch (problem.group.schedule) {
-    case Template::pointwise: return {8, 2, 1};
+    case Template::pointwise: return {8, 1};
     case Template::row: {
       const int64_t columns = reduced_columns(problem);
       return {warps_for(problem, columns, columns > kLongRow ? 16 : 8)};

@@ -133,6 +133,11 @@ Result<double> measure(const Problem& problem, const Nest& nest) {
   return per_row + vectors * (draft.cost + 0.5 * static_cast<double>(count_divisions(draft.kernel)));
 }
 
+// A GPU's vectors are long: shorter ones, which still keep all threads busy, may lie in one piece of what they read.
+int64_t narrowest_width(const Problem& problem, const Nest& nest) {
+  return problem.widths.is_gpu() ? std::max<int64_t>(1, std::min(nest.width, problem.widths.native)) : nest.width;
+}
+
 // Columns of one, two, ... innermost dimensions: the cheapest, the most where equal.
 Result<double> choose_columns(const Problem& problem, Nest& nest) {
   const int64_t registers = problem.group.nodes.size() <= kLightGroup ? 4 : 2;
@@ -147,13 +152,17 @@ Result<double> choose_columns(const Problem& problem, Nest& nest) {
     Nest candidate = nest;
     candidate.columns = columns;
     candidate.rows = numel(nest.extents) / columns;
-    candidate.width = pick_width(columns, problem.widths.native, problem.widths.registers(registers));
-    const Result<double> cost = measure(problem, candidate);
-    if (!cost) {
-      error = cost.error();
-    } else if (best < 0 || *cost <= best) {
-      best = *cost;
-      chosen = candidate;
+    const int64_t widest = pick_width(columns, problem.widths.native, problem.widths.registers(registers));
+    candidate.width = widest;
+    for (const int64_t narrowest = narrowest_width(problem, candidate); candidate.width >= narrowest;
+         candidate.width /= 2) {
+      const Result<double> cost = measure(problem, candidate);
+      if (!cost) {
+        error = cost.error();
+      } else if (best < 0 || (candidate.width == widest ? *cost <= best : *cost < best)) {
+        best = *cost;
+        chosen = candidate;
+      }
     }
   }
   if (best < 0) return tl::unexpected(*error);

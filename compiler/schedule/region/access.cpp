@@ -116,18 +116,21 @@ std::optional<int64_t> Access::skipped_lanes(const Place& place, int64_t low, in
   return std::nullopt;
 }
 
-// Of a vector's elements one by one; on a GPU each thread has a few.
-double Access::apart_cost() const {
+// Of a vector's elements one by one; on a GPU each thread has a few, and indices that every element must divide out for
+// itself cost far more than the access.
+double Access::apart_cost(const Position& at) const {
+  constexpr double kDivided = 16;
   const kernel::Kernel& kernel = builder_.kernel();
   const int64_t width = math_.lanes().width;
   if (kernel.target == kernel::Target::host || kernel.roles.empty()) return static_cast<double>(width);
   const int64_t threads = int64_t{32} * kernel.roles.back().warps;
-  return static_cast<double>((width + threads - 1) / threads);
+  const auto loads = static_cast<double>((width + threads - 1) / threads);
+  return any_dynamic(at) ? kDivided * loads : loads;
 }
 
 // The base of the place is an element that the first active lane or a neighbour reads, so that it is in bounds.
 Fragment Access::gather(const Place& place) {
-  cost_ += apart_cost();
+  cost_ += apart_cost(place.at);
   if (math_.lanes().count) failed_ = true;
   const auto [at, offset] = offsets_of(place);
   return builder_.gather(place.buffer, at, math_.materialise(offset));
@@ -151,7 +154,7 @@ std::pair<std::vector<Index>, LaneIndex> Access::offsets_of(const Place& place) 
 // Idle lanes are left out: they would write what the last active one does.
 void Access::scatter(Fragment wide, const Place& place) {
   const Lanes& lanes = math_.lanes();
-  cost_ += apart_cost();
+  cost_ += apart_cost(place.at);
   const auto [at, offset] = offsets_of(place);
   kernel::KOp op{.op = kernel::Op::scatter,
                  .frags = {wide.id, math_.materialise(offset).id},

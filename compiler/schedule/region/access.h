@@ -46,7 +46,7 @@ class Access {
     Shape shape;
     Position at;
   };
-  double apart_cost() const;
+  double apart_cost(const Position& at) const;
   Place place_of(ValueId value, const Position& at);
   std::optional<Fragment> load_last(const Place& place);
   bool easier_flat(const Position& at, const Shape& shape);
