@@ -31,6 +31,7 @@ inline kernel::Kernel build(const MatmulProblem& problem, const GemmConfig& conf
   const kernel::BufferId map = by_tma ? builder.tensor_map("y_map", y, {1, kGroupRows, kPanel}, 128) : y;
   PanelStores panels(builder, config, config.blocks() * config.tile_n / kPanel);
   GemmEpilogue epilogue;
+  epilogue.slice_columns = kPanel;
   epilogue.begin_tile = [&] { panels.begin_tile(); };
   epilogue.finish = [&] { panels.finish(); };
   epilogue.store = [&](const ProductTile& tile) {

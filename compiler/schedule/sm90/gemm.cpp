@@ -38,6 +38,7 @@ struct Recipe {
   const std::vector<ValueId>& results;
   GemmConfig config;
   TilePlan plan;
+  int64_t slice_columns;
 };
 
 bool fits_map(const Program& program, ValueId value, const Shape& shape) {
@@ -59,6 +60,7 @@ class GemmKernel {
     TileRegion region(builder_, recipe_.program, recipe_.group, recipe_.matmul, buffers_, recipe_.plan.step);
     region.on_store([&](const TileStore& store) { return store_panel(store); });
     GemmEpilogue epilogue;
+    epilogue.slice_columns = recipe_.slice_columns;
     epilogue.begin_tile = [&] { panels_.begin_tile(); };
     epilogue.store = [&](const ProductTile& tile) { region.store(tile); };
     epilogue.finish = [&] { panels_.finish(); };
@@ -124,12 +126,21 @@ Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, con
   const auto f32_results = std::count_if(scheduled.results.begin(), scheduled.results.end(),
                                          [&](ValueId value) { return program.type(value).dtype == Dtype::f32; });
   const bool is_heavy = f32_results > 1;
-  auto plan = plan_tiles(program, group, matmul, kGroupRows, kPanel, kPanel, is_heavy ? kLiveF32 : kLiveBf16);
-  if (!plan) return std::optional<ScheduledKernel>();  // the results cannot be made on tiles
-  for (GemmConfig& config : gemm_candidates(matmul.sizes, stores_panels && plan->step == kPanel, target)) {
+  const auto plan_for = [&](int64_t columns) {
+    return plan_tiles(program, group, matmul, kGroupRows, columns, kPanel, is_heavy ? kLiveF32 : kLiveBf16);
+  };
+  const auto trial = plan_for(kPanel);
+  if (!trial) return std::optional<ScheduledKernel>();  // the results cannot be made on tiles
+  // What a whole tile reads is under way a piece ahead; but tables that repeat along its columns would all stay in
+  // registers.
+  const bool whole = trial->columns != ColumnMap::pairs;
+  for (GemmConfig& config : gemm_candidates(matmul.sizes, stores_panels && trial->step == kPanel, target)) {
     if (is_heavy && config.tile_n > kHeavyColumns) continue;
+    auto plan = plan_for(whole ? config.tile_columns(matmul.sizes) : kPanel);
+    if (!plan) continue;
     if (plan->tile_loads > 1) give_registers(config);
-    const Recipe recipe{program, group, matmul, scheduled.operands, scheduled.results, config, *plan};
+    const Recipe recipe{program,           group,  matmul, scheduled.operands,
+                        scheduled.results, config, *plan,  whole ? 0 : kPanel};
     auto kernel = build(recipe);
     if (!kernel) continue;
     scheduled.kernel = std::move(*kernel);

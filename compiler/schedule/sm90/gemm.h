@@ -82,7 +82,8 @@ class PanelStores {
 
 struct GemmEpilogue {
   std::function<void()> begin_tile;
-  std::function<void(const ProductTile&)> store;  // 64 rows and 64 columns of the tile
+  int64_t slice_columns = 0;                      // stored at once; 0: all of the tile
+  std::function<void(const ProductTile&)> store;  // 64 rows of the tile
   std::function<void()> finish;
 };
 // Makes both roles. Declares maps and shared memory: the kernel has its globals and its grid already.

@@ -177,13 +177,14 @@ class GemmEmitter {
   void store(const Tile& tile, const std::vector<Value>& sums) {
     if (epilogue_.begin_tile) epilogue_.begin_tile();
     const int64_t columns = config_.tile_columns(problem_);
+    const int64_t width = epilogue_.slice_columns > 0 ? std::min(epilogue_.slice_columns, columns) : columns;
     for (int64_t block = 0; block < config_.blocks(); ++block) {
       const Index row = tile.row + (builder_.copy() * config_.blocks() + block) * kGroupRows;
-      for (int64_t first = 0; first < columns; first += kPanel) {
+      for (int64_t first = 0; first < columns; first += width) {
         ProductTile slice{tile.batch, row, tile.column + first, {}};
         for (int64_t part = 0; part < problem_.parts(); ++part)
-          slice.sums.push_back(kernel::hopper::columns(builder_, sums[static_cast<size_t>(block)],
-                                                       part * columns + first, std::min(columns, kPanel)));
+          slice.sums.push_back(
+              kernel::hopper::columns(builder_, sums[static_cast<size_t>(block)], part * columns + first, width));
         epilogue_.store(slice);
       }
     }
