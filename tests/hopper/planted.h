@@ -1,4 +1,4 @@
-// A Hopper kernel whose PTX a test breaks in one place, chosen by the kernel-IR op that the line came from; and its
+// A GPU kernel whose PTX a test breaks in one place, chosen by the kernel-IR op that the line came from; and its
 // run on the emulator, whose report must name the fault and an op.
 #pragma once
 
