@@ -51,6 +51,8 @@ TEST_CASE("gpu: three steps of a small model of odd sizes for sm_80 are the eval
   config.model.layers = 1;
   SUBCASE("whole") {}
   SUBCASE("beside attention") { config.model.seq = 1, config.train.batch = 21; }
+  SUBCASE("dense, clipped") { config.model.experts = config.model.top = 1, config.train.clip = 0.5; }
+  SUBCASE("accumulated") { config.train.accumulation = 2; }
   check_on("sm_80", config);
 }
 

@@ -8,7 +8,8 @@
 namespace stepc::test {
 
 // Every persistent tensor after each step, as vectors: single elements near 0 take Adam's steps in either direction.
-// The machine has the module of `config`; `first` is the relative error that is allowed after one step.
+// The machine has the module of `config`; `first` is the relative error that is allowed after one step;
+// outputs are sums, and may differ by less.
 inline void check_model_steps(const Config& config, Machine& machine, double first = 2e-3) {
   ModelRun reference(config, stepc::differentiate);
   machine.run("init", {{"seed", scalar(static_cast<double>(config.train.seed), Dtype::i32)}});
@@ -24,7 +25,7 @@ inline void check_model_steps(const Config& config, Machine& machine, double fir
     REQUIRE(found.size() == wanted.size());
     for (const auto& [name, tensor] : found) {
       CAPTURE(name);
-      CHECK(relative_error(tensor.data, wanted.at(name).data) <= 1e-3);
+      CHECK(relative_error(tensor.data, wanted.at(name).data) <= std::max(1e-3, first / 5));
     }
   };
   for (int64_t step = 0; step < 3; ++step) {
