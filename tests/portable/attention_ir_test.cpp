@@ -6,6 +6,7 @@
 #include "ir/kernel/parse.h"
 #include "ir/kernel/print.h"
 #include "ir/kernel/verify.h"
+#include "tests/support/golden.h"
 
 namespace stepc {
 namespace {
@@ -54,6 +55,10 @@ TEST_CASE("portable attention kernels verify and stay in bounds") {
         check(gradient(sizes, true));
         check(gradient(sizes, false));
       }
+}
+
+TEST_CASE("portable attention to read") {
+  test::check_golden("schedule/attention.cuda.kir", kernel::print_kernel(forward({2, 200, 3, 64, true, 0.125})));
 }
 
 }  // namespace

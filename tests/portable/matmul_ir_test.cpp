@@ -5,6 +5,7 @@
 #include "ir/kernel/parse.h"
 #include "ir/kernel/print.h"
 #include "ir/kernel/verify.h"
+#include "tests/support/golden.h"
 
 namespace stepc {
 namespace {
@@ -45,6 +46,18 @@ TEST_CASE("contraction kernels verify and stay in bounds") {
         REQUIRE_MESSAGE(parsed.has_value(), parsed.error().text());
         CHECK(kernel::print_kernel(*parsed) == text);
       }
+}
+
+TEST_CASE("a portable product to read") {
+  const MatmulProblem p{.m = 200,
+                        .n = 256,
+                        .k = 512,
+                        .batch = 1,
+                        .a_dtype = Dtype::bf16,
+                        .b_dtype = Dtype::bf16,
+                        .math_dtype = Dtype::bf16};
+  cuda::MatmulConfig config;  // the large tile
+  test::check_golden("schedule/matmul.cuda.kir", kernel::print_kernel(plain_matmul(p, config)));
 }
 
 }  // namespace

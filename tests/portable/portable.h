@@ -15,8 +15,11 @@ inline Scheduler portable(const GpuTarget& target) {
   };
 }
 
+// STEPC_SEEDS: in so many orders of what the emulator lets happen.
 inline void run_portable(const GroupCase& test, const TensorMap& inputs = {}, const std::string& arch = "sm_80") {
-  run_case(test, portable({arch}), on_gpu({arch}), inputs);
+  const char* wanted = std::getenv("STEPC_SEEDS");
+  const uint64_t seeds = wanted ? std::strtoull(wanted, nullptr, 10) : 1;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) run_case(test, portable({arch}), on_gpu({arch}, seed), inputs);
 }
 
 inline std::vector<const kernel::Kernel*> kernels_of(const ScheduledKernel& scheduled) {
