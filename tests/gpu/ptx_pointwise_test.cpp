@@ -123,4 +123,22 @@ TEST_CASE("ptx: 16-byte accesses, lines of the kernel's text, the launch bounds"
   test::check_golden("ptx/square.sm_90a.ptx", ptx);
 }
 
+TEST_CASE("ptx: places beyond 2^31 elements are reckoned in 64 bits, others in 32") {
+  const auto copy = [](int64_t rows, int64_t columns) {
+    KernelBuilder b("far", kernel::Target::cuda);
+    const auto in = b.global("x", Dtype::bf16, {rows, columns});
+    const auto out = b.global("y", Dtype::bf16, {rows, columns});
+    b.set_grid(rows);
+    b.begin_role("main", 4);
+    b.store(b.load(in, {b.task(), 0}, {1024}), out, {b.task(), 0});
+    return b.finish();
+  };
+  // The row's bytes, 3 * 2^33 at most, are a shift in 64 bits; up to 3 * 2^19 they are one in 32.
+  const std::string far = ptx_of(copy(4, int64_t{1} << 32), {"sm_90a"});
+  CHECK(far.find("shl.b64") != std::string::npos);
+  const std::string near = ptx_of(copy(4, 1 << 18), {"sm_90a"});
+  CHECK(near.find("shl.b64") == std::string::npos);
+  check_ptxas(far, "sm_90a");
+}
+
 }  // namespace stepc::ptx_test
