@@ -11,6 +11,7 @@ namespace {
 using kernel::KOp;
 
 constexpr int64_t kRowBytes = 128;  // of a panel of 64 columns
+constexpr int64_t kPanelColumns = 64;
 constexpr int64_t kWarpRows = 16;
 
 // Where this lane's row of the matrices of 16 rows and 16 columns is.
@@ -85,6 +86,12 @@ void emit_stmatrix(GpuContext& context, const KOp& op) {
   const kernel::Frag& frag = context.kernel.frag(op.frags[0]);
   const bool transposed = flag_attr(op, "transposed");
   if (!check_place(context, op, frag, transposed)) return;
+  if (sm_version(context.target) < leaf_info(Leaf::stmatrix).minimum_sm) {
+    // Ordinary stores put the words where the instruction would, within one panel.
+    if (transposed || frag.shape[1] > kPanelColumns)
+      return context.fail(op, "transposed or wider than a panel needs sm_90");
+    return emit_store(context, op);
+  }
   const MatrixAddress address(context, op.refs[0], transposed);
   const Words& words = context.words(op.frags[0]);
   const int64_t columns = frag.shape[1], blocks = frag.shape[0] / (kWarpRows * context.role.warps);
