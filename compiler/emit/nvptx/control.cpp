@@ -132,7 +132,7 @@ void emit_op(GpuContext& context, const KOp& op, std::vector<Words>& yielded) {
     case Op::yield:
       for (auto id : op.frags) yielded.push_back(context.words(id));
       return;
-    case Op::load: return emit_load(context, op);
+    case Op::load: return reads_matrices(context, op) ? emit_ldmatrix(context, op) : emit_load(context, op);
     case Op::store: return emit_store(context, op);
     case Op::gather: return emit_gather(context, op);
     case Op::scatter: return emit_scatter(context, op);

@@ -16,7 +16,8 @@ void emit_bulk_op(GpuContext& context, const kernel::KOp& op);
 void emit_warpgroup_op(GpuContext& context, const kernel::KOp& op);
 // hopper_tiles.cpp
 void emit_stmatrix(GpuContext& context, const kernel::KOp& op);
-// A bf16 tile from a shared tile with swizzle 128, by ldmatrix.
+// A load of a whole bf16 tile from a shared tile with swizzle 128: by ldmatrix.
+bool reads_matrices(const GpuContext& context, const kernel::KOp& op);
 void emit_ldmatrix(GpuContext& context, const kernel::KOp& op);
 
 }  // namespace stepc::emit

@@ -104,6 +104,23 @@ void emit_stmatrix(GpuContext& context, const KOp& op) {
     }
 }
 
+bool reads_matrices(const GpuContext& context, const KOp& op) {
+  const kernel::Frag& frag = context.kernel.frag(op.results[0]);
+  const kernel::Ref& ref = op.refs[0];
+  const kernel::Buffer& buffer = context.kernel.buffer(ref.buffer);
+  const auto rank = static_cast<int64_t>(buffer.shape.size());
+  const auto is_whole = [&](size_t index, int64_t extent) {
+    if (op.indices.size() <= index) return true;
+    const kernel::Expr& limit = context.kernel.expr(op.indices[index]);
+    return limit.kind == kernel::ExprKind::constant && limit.value >= extent;
+  };
+  return frag.dtype == Dtype::bf16 && frag.shape.size() == 2 && buffer.space == kernel::Space::shared &&
+         buffer.swizzle_bytes == kRowBytes && buffer.shape.back() == 64 &&
+         integer_attr(op, "rows", rank - 2) == rank - 2 && is_whole(0, frag.shape[1]) && is_whole(1, frag.shape[0]) &&
+         frag.shape[1] % 16 == 0 && buffer.shape[buffer.shape.size() - 2] % 8 == 0 &&
+         kernel::multiple_of(context.kernel, ref.at.back()) % 64 == 0;
+}
+
 void emit_ldmatrix(GpuContext& context, const KOp& op) {
   const kernel::Frag& frag = context.kernel.frag(op.results[0]);
   if (!check_place(context, op, frag, false)) return;
