@@ -60,6 +60,32 @@ TEST_CASE("one role: kernels of a small model's step compute what the evaluator 
   check_groups_on_gpu(*fused_run.module().find_program("step"), trace);
 }
 
+TEST_CASE("one role: routing and scattering of more rows than a CTA has threads") {
+  test::run_case({"route",
+                  Template::route,
+                  [](GraphBuilder& g) {
+                    const ValueId coarse = g.input("coarse", {Dtype::i32, {1536, 8}});
+                    const auto routed = g.emit(Op::route, {g.cast(coarse, Dtype::f32)},
+                                               {{AttrKey::top, int64_t{2}}, {AttrKey::capacity, int64_t{300}}});
+                    g.output("slot", routed[1]);
+                    g.output("assignment", routed[2]);
+                    g.output("count", routed[3]);
+                  },
+                  {},
+                  {{"coarse", {0, 9}}}},
+                 cuda::schedule_one_role, test::on_gpu({"sm_90a"}));
+  test::run_case({"scatter",
+                  Template::scatter,
+                  [](GraphBuilder& g) {
+                    const ValueId x = g.cast(g.input("x", {Dtype::bf16, {3000, 520}}), Dtype::f32);
+                    const ValueId index = g.input("index", {Dtype::i32, {3000}});
+                    g.output("sum", g.emit1(Op::scatter_add_rows, {x, index}, {}, {Dtype::f32, {97, 520}}));
+                  },
+                  {1e-6, 1e-5},
+                  {{"index", {-1, 96}}}},
+                 cuda::schedule_one_role, test::on_gpu({"sm_90a"}));
+}
+
 TEST_CASE("one role: every kernel of the presets is made and assembled") {
   std::set<std::string> seen;
   for (const char* preset : {"tiny", "moe-4b"}) {
