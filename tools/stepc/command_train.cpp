@@ -85,6 +85,7 @@ void register_train(CLI::App& app, Outcome& outcome) {
       ->check(counts);
   command->add_option("--checkpoint-every", run.checkpoint_every, "Steps between checkpoints (0: only at the end)")
       ->check(counts);
+  command->add_flag("!--no-checkpoint", run.save, "Save nothing, not even at the end: for measurements");
   command->add_option("--keep", run.keep_checkpoints, "Checkpoints to keep (0: all)")->check(counts);
   command->add_option("--stop-after", run.stop_after, "Save and end after so many steps of this call (0: never)")
       ->check(counts);

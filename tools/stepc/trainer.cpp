@@ -229,6 +229,7 @@ Status Trainer::report(const StepResult& result) {
 }
 
 Status Trainer::save() {
+  if (!options_.save) return {};
   std::vector<HostTensor> tensors;
   std::vector<TensorBytes> bytes;
   const auto& placed = session_.executor().bundle().persistents.tensors;
