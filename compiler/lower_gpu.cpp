@@ -60,6 +60,7 @@ Result<GpuLowered> lower_gpu(Module module, const GpuTarget& target, const GpuLo
     return user_error("cubins need ptxas: put it in PATH or set STEPC_PTXAS; without it the driver compiles PTX");
   LowerOptions common = options.common;
   common.plan.alignment_bytes = std::max(common.plan.alignment_bytes, kGpuAlignmentBytes);
+  common.passes.for_gpu = true;
   if (common.run_passes) STEPC_TRY(run_passes(module, common.passes));
   LowerTarget gpu = lower_target(target);
   STEPC_ASSIGN(const std::vector<ScheduledProgram> programs, schedule_module(module, gpu));

@@ -24,7 +24,7 @@ constexpr std::array kPasses = {
     Pass{"split_column_sum", split_column_sum, "before fuse, which then finds a row kernel and a small column sum"},
     Pass{"concat_pads", concat_pads,
          "before fuse, which stores a concat piece by piece; the dead sums do not bother it"},
-    Pass{"fuse", fuse, "once nothing rewrites the graph any more"},
+    Pass{"fuse", fuse, "once nothing rewrites the graph any more", fuse_for_gpu},
     Pass{"order", order, "of the kernels that fuse made"},
 };
 
@@ -36,8 +36,9 @@ Status check_pass_name(std::string_view name) {
   return user_error("no pass '{}'; the passes are: {}", name, known);
 }
 
-void run_pass(const Pass& pass, Module& module) {
-  for (Program& program : module.programs) pass.run(program);
+void run_pass(const Pass& pass, Module& module, bool for_gpu) {
+  const auto run = for_gpu && pass.run_for_gpu ? pass.run_for_gpu : pass.run;
+  for (Program& program : module.programs) run(program);
   const Status status = verify(module);
   STEPC_CHECK(status.has_value(), "after pass {}: {}\n{}", pass.name, status.error().text(), print_module(module));
 }
@@ -52,7 +53,7 @@ Status run_passes(Module& module, const PassOptions& options) {
   for (const Pass& pass : kPasses) {
     const auto& disable = options.disable;
     if (std::find(disable.begin(), disable.end(), pass.name) == disable.end()) {
-      run_pass(pass, module);
+      run_pass(pass, module, options.for_gpu);
       if (options.after) options.after(pass, module);
     }
     if (pass.name == options.stop_after) break;

@@ -14,7 +14,8 @@ namespace stepc {
 struct Pass {
   std::string_view name;
   void (*run)(Program&);
-  std::string_view why;  // it sits where it sits
+  std::string_view why;                     // it sits where it sits
+  void (*run_for_gpu)(Program&) = nullptr;  // instead, where kernels will be for a GPU and the pass has another form
 };
 
 std::span<const Pass> passes();
@@ -24,6 +25,7 @@ struct PassOptions {
   std::string stop_after;            // the last pass to run; empty: all
   // Called after each pass that ran, for dumps.
   std::function<void(const Pass&, const Module&)> after;
+  bool for_gpu = false;
 };
 
 // Runs the passes on every program of the module and verifies it after each. A name that is no pass is the

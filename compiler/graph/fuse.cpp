@@ -134,15 +134,18 @@ class Writer {
   std::map<std::string, int> suffixes_;
 };
 
-}  // namespace
-
-void fuse(Program& program) {
+void fuse(Program& program, bool updates_apart) {
   STEPC_CHECK(program.groups.empty(), "program @{} is already fused", program.name);
   prepare_fusion(program);
   const FuseGraph graph(program);
-  const std::vector<FusedKernel> kernels = merge_kernels(graph);
+  const std::vector<FusedKernel> kernels = merge_kernels(graph, updates_apart);
   Program fused = Writer(graph, kernels).run();
   program = std::move(fused);
 }
+
+}  // namespace
+
+void fuse(Program& program) { fuse(program, false); }
+void fuse_for_gpu(Program& program) { fuse(program, true); }
 
 }  // namespace stepc

@@ -14,5 +14,8 @@ namespace stepc {
 // that saves traffic (fuse_merge.h), write the program anew.
 // Requires a program without groups. Runs last but for `order`; dce, cse and fold should have run.
 void fuse(Program& program);
+// The same, but updates stay out of the products that make their gradients: on an H200 those products lose more with
+// three wide operands in their epilogue than writing and reading the gradient costs (docs/performance.md).
+void fuse_for_gpu(Program& program);
 
 }  // namespace stepc

@@ -62,8 +62,11 @@ std::optional<Template> merged_template(Template producer, Template consumer) {
 
 class Merger {
  public:
-  explicit Merger(const FuseGraph& graph)
-      : graph_(graph), program_(graph.program()), kernel_of_(program_.nodes.size(), -1) {}
+  Merger(const FuseGraph& graph, bool updates_apart)
+      : graph_(graph),
+        program_(graph.program()),
+        updates_apart_(updates_apart),
+        kernel_of_(program_.nodes.size(), -1) {}
 
   std::vector<FusedKernel> run() {
     start();
@@ -172,8 +175,11 @@ class Merger {
     return operands.size() + results;
   }
 
+  bool is_update(int k) const { return phase_of(k) == Phase::optimizer; }
+
   // The kernel of `a` and `b`, if there may be one and it pays; circles are not looked for.
   std::optional<Kernel> merged(int a, int b, Template schedule) const {
+    if (updates_apart_ && schedule == Template::matmul && is_update(a) != is_update(b)) return std::nullopt;
     const Kernel& into = kernel(a);
     const Kernel& from = kernel(b);
     FusedKernel fused{schedule, into.fused.nodes};
@@ -270,6 +276,7 @@ class Merger {
 
   const FuseGraph& graph_;
   const Program& program_;
+  bool updates_apart_;
   std::vector<Kernel> kernels_;
   std::vector<int> kernel_of_;  // of a node; -1: in none
   std::vector<int> now_;        // of a kernel: itself, or one that it was merged into
@@ -281,6 +288,8 @@ class Merger {
 
 }  // namespace
 
-std::vector<FusedKernel> merge_kernels(const FuseGraph& graph) { return Merger(graph).run(); }
+std::vector<FusedKernel> merge_kernels(const FuseGraph& graph, bool updates_apart) {
+  return Merger(graph, updates_apart).run();
+}
 
 }  // namespace stepc

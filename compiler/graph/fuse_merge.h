@@ -17,6 +17,8 @@ struct FusedKernel {
 // no circle of kernels arises, and the merged kernel costs less than the two: bytes to and from memory, arithmetic
 // as bytes, and a fixed price a kernel. Of the pairs of which one reads the other's result the one that saves most
 // comes first; then kernels that only share operands; again until nothing changes.
-std::vector<FusedKernel> merge_kernels(const FuseGraph& graph);
+//
+// `updates_apart`: ops of the optimizer stay out of the products that make their gradients.
+std::vector<FusedKernel> merge_kernels(const FuseGraph& graph, bool updates_apart);
 
 }  // namespace stepc

@@ -38,20 +38,25 @@ struct Planned {
   const Program* program = nullptr;
 };
 
+// What a program is planned for.
+struct PlanTarget {
+  PlanOptions options;
+  bool is_gpu = false;
+};
+
 // The training program of the configuration (or the one that is asked for), fused and planned.
-Result<std::unique_ptr<Planned>> plan_config(const Config& config, std::string_view wanted,
-                                             const PlanOptions& plan_options) {
+Result<std::unique_ptr<Planned>> plan_config(const Config& config, std::string_view wanted, const PlanTarget& target) {
   const std::string name = !wanted.empty()                  ? std::string(wanted)
                            : config.train.accumulation == 1 ? "step"
                                                             : "micro_step";
   auto planned = std::make_unique<Planned>();
   planned->module = build_model(config);
   STEPC_TRY(keep_program(planned->module, name));
-  STEPC_TRY(run_passes(planned->module));
+  STEPC_TRY(run_passes(planned->module, {.for_gpu = target.is_gpu}));
   planned->program = planned->module.find_program(name);
-  STEPC_ASSIGN(planned->layout, layout_persistents(planned->module, plan_options));
-  STEPC_ASSIGN(planned->plan,
-               plan_program(*planned->program, planned->layout, unscheduled_launches(*planned->program), plan_options));
+  STEPC_ASSIGN(planned->layout, layout_persistents(planned->module, target.options));
+  STEPC_ASSIGN(planned->plan, plan_program(*planned->program, planned->layout, unscheduled_launches(*planned->program),
+                                           target.options));
   return planned;
 }
 
@@ -73,14 +78,14 @@ int64_t available_bytes(const PlanCommandOptions& options, const std::optional<D
 
 // Batches of more tokens than ids can count, or more bytes than 64 bits can, need more than there is.
 Result<int64_t> find_largest_batch(const Config& config, const Planned& planned, std::string_view program,
-                                   const PlanOptions& planned_with, int64_t available) {
+                                   const PlanTarget& target, int64_t available) {
   const auto need = [&](int64_t batch) -> Result<int64_t> {
     if (batch == config.train.batch) return memory_need(planned.plan, planned.layout).total_bytes;
     Config changed = config;
     changed.train.batch = batch;
     constexpr int64_t kTooMuch = std::numeric_limits<int64_t>::max();
     if (!validate(changed)) return kTooMuch;
-    const auto other = plan_config(changed, program, planned_with);
+    const auto other = plan_config(changed, program, target);
     return other ? memory_need((*other)->plan, (*other)->layout).total_bytes : kTooMuch;
   };
   constexpr int64_t kLimit = int64_t{1} << 16;
@@ -123,11 +128,11 @@ Status plan(const PlanCommandOptions& options) {
   STEPC_TRY(validate(config));
   STEPC_TRY(code_target(options.arch, false));
   const auto peaks = device_peaks(options.arch);
-  PlanOptions plan_options;
-  if (peaks) plan_options.alignment_bytes = kGpuAlignmentBytes;
-  STEPC_ASSIGN(const auto planned, plan_config(config, options.program, plan_options));
+  PlanTarget target{.options = {}, .is_gpu = peaks.has_value()};
+  if (peaks) target.options.alignment_bytes = kGpuAlignmentBytes;
+  STEPC_ASSIGN(const auto planned, plan_config(config, options.program, target));
   const int64_t available = available_bytes(options, peaks);
-  STEPC_ASSIGN(const int64_t batch, find_largest_batch(config, *planned, options.program, plan_options, available));
+  STEPC_ASSIGN(const int64_t batch, find_largest_batch(config, *planned, options.program, target, available));
   std::vector<RooflineRow> rows;
   if (peaks) rows = roofline(*planned->program, *peaks);
   if (!options.svg.empty()) STEPC_TRY(write_file_atomic(options.svg, live_chart_svg(planned->plan)));
