@@ -109,36 +109,7 @@ void emit_op(HostContext& context, const KOp& op, std::vector<Rows>& yielded) {
     case Op::from_index:
     case Op::splat:
     case Op::permute: return emit_shuffle(context, op);
-    case Op::neg:
-    case Op::abs:
-    case Op::exp:
-    case Op::log:
-    case Op::sqrt:
-    case Op::rsqrt:
-    case Op::sin:
-    case Op::cos:
-    case Op::tanh:
-    case Op::logistic:
-    case Op::floor:
-    case Op::is_finite:
-    case Op::logical_not:
-    case Op::cast:
-    case Op::unit_from_bits:
-    case Op::add:
-    case Op::sub:
-    case Op::mul:
-    case Op::div:
-    case Op::rem:
-    case Op::pow:
-    case Op::max:
-    case Op::min:
-    case Op::equal:
-    case Op::less:
-    case Op::less_equal:
-    case Op::logical_and:
-    case Op::logical_or:
-    case Op::fma:
-    case Op::select: return emit_pointwise(context, op);
+    case Op::neg... Op::select: return emit_pointwise(context, op);  // the pointwise rows of the table, as in types.h
     case Op::random_bits: return emit_random_bits(context, op);
     case Op::reduce_sum:
     case Op::reduce_max:

@@ -24,7 +24,12 @@ Result<host::Draft> build(const host::Problem& problem) {
 }  // namespace
 
 Result<ScheduledKernel> schedule_host(const Program& program, const Group& group, const HostTarget& target) {
-  const host::Problem problem{program, group, target, schedule::host_widths(target), group_operands(program, group), group_results(program, group)};
+  const host::Problem problem{program,
+                              group,
+                              target,
+                              schedule::host_widths(target),
+                              group_operands(program, group),
+                              group_results(program, group)};
   STEPC_ASSIGN(std::string text, group_problem(program, group));
   STEPC_ASSIGN(host::Draft draft, build(problem));
   ScheduledKernel scheduled;

@@ -22,7 +22,7 @@ struct HostTarget {
 // A GPU by its architecture: "sm_80", "sm_89", "sm_90a".
 struct GpuTarget {
   std::string arch;
-  int64_t processors = 132;  // multiprocessors: as many tasks as persistent kernels have
+  int64_t processors = 132;                           // multiprocessors: as many tasks as persistent kernels have
   bool has_sm90() const { return arch == "sm_90a"; }  // wgmma, TMA, mbarrier transactions
 };
 

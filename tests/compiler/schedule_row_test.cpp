@@ -217,12 +217,11 @@ TEST_CASE("what a template cannot make is an error that says why") {
                   }}) ==
         "kernel @k: the pointwise template cannot make it: %reduce_sum = reduce_sum: a reduction that the "
         "template does not make");
-  CHECK(error_of(
-            {"", Template::row, [](GraphBuilder& g) {
-               const ValueId x = g.input("x", {Dtype::f32, {40, 40}});
-               g.output("a", g.reduce(Op::reduce_sum, x, {1}));
-               g.output("b", g.reduce(Op::reduce_max, x, {0}));
-             }}) == "kernel @k: the row template cannot make it: %reduce_max is no sum over the rows of a task");
+  CHECK(error_of({"", Template::row, [](GraphBuilder& g) {
+                    const ValueId x = g.input("x", {Dtype::f32, {40, 40}});
+                    g.output("a", g.reduce(Op::reduce_sum, x, {1}));
+                    g.output("b", g.reduce(Op::reduce_max, x, {0}));
+                  }}) == "kernel @k: the row template cannot make it: %reduce_max is no sum over the rows of a task");
 }
 
 }  // namespace

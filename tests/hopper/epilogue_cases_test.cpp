@@ -1,9 +1,10 @@
 // Epilogues from the graph on Hopper's contraction: executed, with edges in every direction, and assembled for tiles
 // as large as the model's, without a spill.
+#include "tests/support/epilogue_cases.h"
+
 #include "compiler/ptxas/ptxas.h"
 #include "compiler/schedule/sm90/templates.h"
 #include "tests/hopper/run_hopper.h"
-#include "tests/support/epilogue_cases.h"
 #include "tests/support/skip.h"
 
 namespace stepc::sm90 {

@@ -26,7 +26,7 @@ struct TrainRunOptions {
   int64_t keep_checkpoints = 3;
   int64_t stop_after = 0;   // save and end after so many steps of this call; 0: at the configured number
   bool fresh = false;       // delete what an earlier run left in the folder
-  bool save = true;  // checkpoints; false: for measurements of models whose state fills disks
+  bool save = true;         // checkpoints; false: for measurements of models whose state fills disks
   bool sequential = false;  // windows in the shard's order instead of shuffled
   bool json = false;        // progress as JSON lines on standard output
   bool profile = false;     // time by kernel at the end

@@ -346,8 +346,8 @@ bool takes_ldmatrix(const GpuContext& context, const KOp& op) {
   constexpr int64_t kPanelColumns = 64;
   const kernel::FragId id = op.results[0];
   const kernel::Buffer& buffer = context.kernel.buffer(op.refs[0].buffer);
-  const bool is_panel = buffer.space == Space::shared && buffer.dtype == Dtype::bf16 &&
-                        buffer.swizzle_bytes == 128 && buffer.shape.back() == kPanelColumns;
+  const bool is_panel = buffer.space == Space::shared && buffer.dtype == Dtype::bf16 && buffer.swizzle_bytes == 128 &&
+                        buffer.shape.back() == kPanelColumns;
   if (!is_panel || context.layout(id) != kernel::FragLayout::tile || !op.indices.empty()) return false;
   const auto rows = static_cast<int64_t>(buffer.shape.size()) - 2;
   return kernel::integer_attr(op, "rows", rows) == rows && buffer.shape[static_cast<size_t>(rows)] % 8 == 0 &&
