@@ -133,6 +133,12 @@ def window(tokens, position, batch, seq, device):
 # ---- the model -----------------------------------------------------------------------------------------------------
 
 
+def rows_or_zeros(x, index):
+    """Row index[i] of x, zeros where there is none (an index past the end). A mask, not a padded copy of x: inductor
+    makes one kernel of it and of what reads it."""
+    return torch.where((index < x.shape[0])[..., None], x[index.clamp(max=x.shape[0] - 1)], 0)
+
+
 class Dispatch(torch.autograd.Function):
     """Rows of x for every expert slot (zeros where it is empty). One-to-one both ways, so that neither direction adds
     floats atomically: the gradient of a token is the sum over its ranks of the gradient of its slots."""
@@ -140,14 +146,12 @@ class Dispatch(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, token_of_slot, slot_of):
         ctx.save_for_backward(slot_of)
-        padded = torch.cat((x, x.new_zeros(1, x.shape[1])))
-        return padded[token_of_slot]
+        return rows_or_zeros(x, token_of_slot)
 
     @staticmethod
     def backward(ctx, grad):
         (slot_of,) = ctx.saved_tensors
-        padded = torch.cat((grad, grad.new_zeros(1, grad.shape[1])))
-        return padded[slot_of].float().sum(1).to(grad.dtype), None, None
+        return rows_or_zeros(grad, slot_of).float().sum(1).to(grad.dtype), None, None
 
 
 class Combine(torch.autograd.Function):
@@ -156,15 +160,12 @@ class Combine(torch.autograd.Function):
     @staticmethod
     def forward(ctx, y, slot_of, assignment_of_slot):
         ctx.save_for_backward(assignment_of_slot)
-        padded = torch.cat((y, y.new_zeros(1, y.shape[1])))
-        return padded[slot_of]
+        return rows_or_zeros(y, slot_of)
 
     @staticmethod
     def backward(ctx, grad):
         (assignment_of_slot,) = ctx.saved_tensors
-        flat = grad.reshape(-1, grad.shape[-1])
-        padded = torch.cat((flat, flat.new_zeros(1, flat.shape[1])))
-        return padded[assignment_of_slot], None, None
+        return rows_or_zeros(grad.reshape(-1, grad.shape[-1]), assignment_of_slot), None, None
 
 
 def rms_norm(x, weight):
