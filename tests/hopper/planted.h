@@ -29,8 +29,9 @@ class PlantedKernel {
 
   // "" if all went well, else the report.
   std::string run(uint64_t seed) const;
-  // The text of the op that a report places the fault at.
+  // The text of the op that a report places the fault at: the first of those that it names.
   std::string op_at(const std::string& report) const;
+  std::vector<std::string> ops_in(const std::string& report) const;
 
  private:
   struct Line {
@@ -49,6 +50,9 @@ class PlantedKernel {
 // Under ten seeds each: the report names `fault`, at an op that contains `op`, and says `text`.
 void check_planted(const PlantedKernel& kernel, const std::string& fault, const std::string& op,
                    const std::string& text = "");
+// For faults that several warps meet, whichever comes first: one of the ops that the report names contains `op`.
+void check_planted_among(const PlantedKernel& kernel, const std::string& fault, const std::string& op,
+                         const std::string& text = "");
 void check_whole(const PlantedKernel& kernel);
 
 }  // namespace stepc::test
