@@ -120,6 +120,29 @@ TEST_CASE("train: the loss falls, routed, dense, clipped and accumulated") {
   CHECK(metrics.held_out[2].second < 2.6);
 }
 
+TEST_CASE(
+    "train: a trace of the average step has every kernel after the one before; without checkpoints none is left") {
+  const TempDir folder;
+  test::make_shards(folder);
+  const std::string trace = folder.file("trace.json");
+  run_stepc_well(train_arguments(folder, "run", {"--set", "steps=3", "--trace", trace, "--no-checkpoint"}));
+  CHECK_FALSE(std::filesystem::exists(folder.file("run/checkpoints")));
+  const JsonValue value = parse_json(test::text_of(trace), "trace").value();
+  double end = 0;
+  int kernels = 0, names = 0;
+  const std::vector<JsonCursor> events = JsonCursor(value, "trace").member("traceEvents").value().items().value();
+  for (const JsonCursor& event : events) {
+    names += event.string("ph").value() == "M";
+    if (event.string("ph").value() != "X") continue;
+    ++kernels;
+    CHECK(event.member("ts").value().number().value() == doctest::Approx(end));
+    end += event.member("dur").value().number().value();
+  }
+  CHECK(names == 1);
+  CHECK(kernels > 20);
+  CHECK(end > 0);
+}
+
 TEST_CASE("train: accumulation 2 is resumed to the same bits; checkpoints beyond --keep go") {
   const TempDir folder;
   test::make_shards(folder);

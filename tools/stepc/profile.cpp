@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "ir/text/json.h"
+
 namespace stepc {
 
 std::string profile_text(const std::vector<StepTime>& times) {
@@ -44,6 +46,47 @@ std::string profile_text(const std::vector<StepTime>& times) {
                     static_cast<double>(row.sum.bytes) / ms / 1e6, row.sum.step);
   }
   return text;
+}
+
+std::string trace_json(const std::vector<StepTime>& times) {
+  JsonValue::Array events;
+  std::map<std::string, int64_t> rows;
+  std::map<std::string, double> ends;  // microseconds
+  for (const StepTime& time : times) {
+    if (time.runs == 0) continue;
+    const double microseconds = 1e3 * time.milliseconds / static_cast<double>(time.runs);
+    const auto row = rows.try_emplace(time.program, static_cast<int64_t>(rows.size())).first->second;
+    double& end = ends[time.program];
+    JsonValue args;
+    args.add("kernel", time.kernel);
+    args.add("GFLOP/s", static_cast<double>(time.flops) / microseconds / 1e3);
+    args.add("GB/s", static_cast<double>(time.bytes) / microseconds / 1e3);
+    JsonValue event;
+    event.add("name", time.step);
+    event.add("cat", phase_name(time.phase));
+    event.add("ph", "X");
+    event.add("pid", 0);
+    event.add("tid", row);
+    event.add("ts", end);
+    event.add("dur", microseconds);
+    event.add("args", std::move(args));
+    events.push_back(std::move(event));
+    end += microseconds;
+  }
+  for (const auto& [program, row] : rows) {
+    JsonValue args, event;
+    args.add("name", program);
+    event.add("name", "thread_name");
+    event.add("ph", "M");
+    event.add("pid", 0);
+    event.add("tid", row);
+    event.add("args", std::move(args));
+    events.push_back(std::move(event));
+  }
+  JsonValue trace;
+  trace.add("traceEvents", std::move(events));
+  trace.add("displayTimeUnit", "ms");
+  return json_text(trace);
 }
 
 }  // namespace stepc

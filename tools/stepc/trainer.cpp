@@ -139,7 +139,7 @@ Result<std::map<std::string, HostTensor>> Trainer::run_batch(const RunOptions& r
 }
 
 Result<Trainer::StepResult> Trainer::step() {
-  STEPC_ASSIGN(const auto outputs, run_batch({.profile = options_.profile}));
+  STEPC_ASSIGN(const auto outputs, run_batch({.profile = options_.profile || !options_.trace.empty()}));
   StepResult result;
   result.loss = scalar(outputs, "loss");
   if (outputs.contains("aux")) result.aux = scalar(outputs, "aux");
@@ -286,11 +286,15 @@ Result<int> Trainer::run() {
   if (step_ == config_.train.steps) STEPC_TRY(evaluate(true));
   STEPC_TRY(save());
   STEPC_TRY(write_curves());
-  if (options_.profile) print_profile();
+  STEPC_TRY(write_profile());
   if (!options_.json) fmt::print("trained {} steps in {}\n", step_ - first_step_, duration_text(training_seconds));
   return static_cast<int>(g_signal);
 }
 
-void Trainer::print_profile() { fmt::print("{}", profile_text(session_.executor().step_times())); }
+Status Trainer::write_profile() {
+  const std::vector<StepTime> times = session_.executor().step_times();
+  if (options_.profile) fmt::print("{}", profile_text(times));
+  return options_.trace.empty() ? Status{} : write_file_atomic(options_.trace, trace_json(times));
+}
 
 }  // namespace stepc

@@ -30,6 +30,7 @@ struct TrainRunOptions {
   bool sequential = false;  // windows in the shard's order instead of shuffled
   bool json = false;        // progress as JSON lines on standard output
   bool profile = false;     // time by kernel at the end
+  std::string trace;        // file for the same as a trace of the average step; empty: none
 };
 
 class Trainer {
@@ -74,7 +75,7 @@ class Trainer {
   Status save();
   Status write_curves() const;
   int64_t tokens_per_step() const { return config_.train.batch * config_.train.accumulation * config_.model.seq; }
-  void print_profile();
+  Status write_profile();
 
   Config config_;
   TrainRunOptions options_;
