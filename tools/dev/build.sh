@@ -39,8 +39,8 @@ run_ctest() {
   return "$status"
 }
 
-# The parsers (PTX too), the verifiers, the planner, the emulator and the runtime's host path, with undefined behaviour and bad accesses
-# fatal. LLVM itself is not instrumented.
+# The parsers (PTX too), the verifiers, the planner, the emulator and the runtime's host path, with undefined behaviour
+# and bad accesses fatal. LLVM itself is not instrumented.
 sanitize() {
   build sanitize test_ir test_runtime test_emulator &&
     ctest --test-dir build/sanitize --output-on-failure -R '^(ir|runtime|emulator)$'
