@@ -41,22 +41,24 @@ Expected read(const JsonValue& value, double& field) {
   return std::nullopt;
 }
 
-Expected read(const JsonValue& value, Schedule& field) {
-  for (Schedule schedule : {Schedule::constant, Schedule::cosine})
-    if (value.as<std::string>() && *value.as<std::string>() == schedule_name(schedule)) {
-      field = schedule;
+// One of `choices` by its name.
+template <class Choice>
+Expected read_choice(const JsonValue& value, Choice& field, std::initializer_list<Choice> choices,
+                     std::string_view (*name)(Choice), std::string_view expected) {
+  for (Choice choice : choices)
+    if (value.as<std::string>() && *value.as<std::string>() == name(choice)) {
+      field = choice;
       return std::nullopt;
     }
-  return "\"constant\" or \"cosine\"";
+  return expected;
+}
+
+Expected read(const JsonValue& value, Schedule& field) {
+  return read_choice(value, field, {Schedule::constant, Schedule::cosine}, schedule_name, "\"constant\" or \"cosine\"");
 }
 
 Expected read(const JsonValue& value, RoutingMode& field) {
-  for (RoutingMode mode : {RoutingMode::own, RoutingMode::equal})
-    if (value.as<std::string>() && *value.as<std::string>() == routing_mode_name(mode)) {
-      field = mode;
-      return std::nullopt;
-    }
-  return "\"own\" or \"equal\"";
+  return read_choice(value, field, {RoutingMode::own, RoutingMode::equal}, routing_mode_name, "\"own\" or \"equal\"");
 }
 
 // Sets one field; the message of a failure without its position.

@@ -7,6 +7,7 @@
 #include <llvm/IR/Module.h>
 
 #include <array>
+#include <vector>
 
 #include "ir/kernel/kernel.h"
 
@@ -48,6 +49,12 @@ struct Arithmetic {
     return sum;
   }
 };
+
+// ---- emit_phis.cpp: values that loops carry and branches give, each fragment a list of LLVM values ----------------
+using ValueLists = std::vector<std::vector<llvm::Value*>>;
+// Phis at the top of the current block, with what comes from `from`.
+ValueLists make_phis(EmitContext& context, const ValueLists& initial, llvm::BasicBlock* from);
+void add_incoming(const ValueLists& phis, const ValueLists& values, llvm::BasicBlock* from);
 
 // ---- emit_math.cpp: expansions with the errors that the graph op table states -----------------------------
 llvm::Value* emit_log(EmitContext& context, llvm::Value* x);

@@ -9,26 +9,6 @@ using kernel::index_of;
 using kernel::KOp;
 using kernel::Op;
 
-// The values of a carried list as phis at the top of the current block.
-std::vector<Rows> make_phis(HostContext& context, const std::vector<Rows>& initial, llvm::BasicBlock* from) {
-  std::vector<Rows> phis;
-  for (const Rows& rows : initial) {
-    Rows& made = phis.emplace_back();
-    for (llvm::Value* value : rows) {
-      auto* phi = context.builder.CreatePHI(value->getType(), 2);
-      phi->addIncoming(value, from);
-      made.push_back(phi);
-    }
-  }
-  return phis;
-}
-
-void add_incoming(const std::vector<Rows>& phis, const std::vector<Rows>& values, llvm::BasicBlock* from) {
-  for (size_t i = 0; i < phis.size(); ++i)
-    for (size_t row = 0; row < phis[i].size(); ++row)
-      llvm::cast<llvm::PHINode>(phis[i][row])->addIncoming(values[i][row], from);
-}
-
 void emit_loop(HostContext& context, const KOp& op) {
   auto& builder = context.builder;
   llvm::Value* low = emit_expr(context, op.indices[0]);

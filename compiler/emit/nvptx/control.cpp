@@ -13,25 +13,6 @@ using kernel::index_of;
 using kernel::KOp;
 using kernel::Op;
 
-// The values of a carried list as phis at the top of the current block.
-std::vector<Words> make_phis(GpuContext& context, const std::vector<Words>& initial, llvm::BasicBlock* from) {
-  std::vector<Words> phis;
-  for (const Words& words : initial) {
-    Words& made = phis.emplace_back();
-    for (llvm::Value* value : words) {
-      auto* phi = context.builder.CreatePHI(value->getType(), 2);
-      phi->addIncoming(value, from);
-      made.push_back(phi);
-    }
-  }
-  return phis;
-}
-
-void add_incoming(const std::vector<Words>& phis, const std::vector<Words>& values, llvm::BasicBlock* from) {
-  for (size_t i = 0; i < phis.size(); ++i)
-    for (size_t w = 0; w < phis[i].size(); ++w) llvm::cast<llvm::PHINode>(phis[i][w])->addIncoming(values[i][w], from);
-}
-
 // Low, high and step of a loop in 32 bits, if the index and the step past its end fit.
 bool is_narrow_loop(GpuContext& context, const KOp& op) {
   const kernel::Range high = index_range(context, op.indices[1]);

@@ -9,13 +9,6 @@
 namespace stepc::bench {
 namespace {
 
-double from_bf16(uint16_t bits) {
-  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-  float value = 0;
-  std::memcpy(&value, &wide, sizeof value);
-  return double{value};
-}
-
 // Sums of uniform numbers: near to normal, of variance 1, as activations are. Splitmix64 is fast and any seed does.
 std::vector<uint16_t> random_bf16(int64_t count, uint64_t seed) {
   std::vector<uint16_t> numbers(static_cast<size_t>(count));
@@ -126,7 +119,7 @@ std::string GpuSide::config() const {
 }
 
 double GpuSide::input(std::string_view name, int64_t index) const {
-  return from_bf16(inputs_.find(name)->second[static_cast<size_t>(index)]);
+  return double{f32_from_bf16(inputs_.find(name)->second[static_cast<size_t>(index)])};
 }
 
 Result<std::vector<double>> GpuSide::output(std::string_view name, int64_t first, int64_t count) {
@@ -142,7 +135,7 @@ Result<std::vector<double>> GpuSide::output(std::string_view name, int64_t first
       float wide = 0;
       std::memcpy(dtype == Dtype::bf16 ? static_cast<void*>(&narrow) : &wide, raw.data() + i * bytes,
                   static_cast<size_t>(bytes));
-      numbers.push_back(dtype == Dtype::bf16 ? from_bf16(narrow) : double{wide});
+      numbers.push_back(dtype == Dtype::bf16 ? double{f32_from_bf16(narrow)} : double{wide});
     }
     return numbers;
   }
