@@ -60,7 +60,7 @@ Result<CheckpointState> parse_state(const std::string& path) {
 }  // namespace
 
 Result<std::string> save_checkpoint(const std::string& folder, const CheckpointState& state,
-                                    const std::vector<TensorBytes>& tensors, int64_t keep) {
+                                    const std::vector<TensorStream>& tensors, int64_t keep) {
   const std::string final_path = fmt::format("{}/step-{:08d}", folder, state.step);
   const std::string temporary = fmt::format("{}.tmp-{}", final_path, getpid());
   STEPC_TRY(make_folder(temporary));

@@ -34,7 +34,7 @@ struct Checkpoint {
 // Writes the checkpoint of `state.step` below `folder`, then deletes the oldest complete ones beyond
 // `keep` (0: keep all). Returns its path.
 Result<std::string> save_checkpoint(const std::string& folder, const CheckpointState& state,
-                                    const std::vector<TensorBytes>& tensors, int64_t keep);
+                                    const std::vector<TensorStream>& tensors, int64_t keep);
 
 // Complete checkpoints below `folder`, oldest first. A missing folder has none.
 std::vector<std::string> list_checkpoints(const std::string& folder);

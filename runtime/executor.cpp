@@ -13,6 +13,8 @@
 namespace stepc {
 namespace {
 
+constexpr int64_t kPieceBytes = int64_t{64} << 20;  // of a tensor on its way to a file
+
 // A plan whose buffers have addresses.
 struct BoundPlan {
   const Plan* plan = nullptr;
@@ -279,12 +281,28 @@ Result<std::map<std::string, HostTensor>> Executor::run(std::string_view program
   return impl_->fetch_outputs(*on);
 }
 
+Status Executor::read_persistent(std::string_view name,
+                                 const std::function<Status(std::span<const char>)>& sink) const {
+  const PersistentPlacement* tensor = impl_->bundle.persistents.find(name);
+  if (!tensor) return user_error("module \"{}\" has no tensor @{}", impl_->bundle.module_name, name);
+  std::vector<char> piece(static_cast<size_t>(std::min(tensor->bytes, kPieceBytes)));
+  for (int64_t at = 0; at < tensor->bytes; at += kPieceBytes) {
+    const int64_t bytes = std::min(kPieceBytes, tensor->bytes - at);
+    STEPC_TRY(impl_->device.copy_out(piece.data(), impl_->place(tensor->arena, tensor->offset_bytes + at), bytes));
+    STEPC_TRY(sink({piece.data(), static_cast<size_t>(bytes)}));
+  }
+  return {};
+}
+
 Result<HostTensor> Executor::read_persistent(std::string_view name) const {
   const PersistentPlacement* tensor = impl_->bundle.persistents.find(name);
   if (!tensor) return user_error("module \"{}\" has no tensor @{}", impl_->bundle.module_name, name);
-  HostTensor result{tensor->type, std::vector<char>(static_cast<size_t>(tensor->bytes))};
-  STEPC_TRY(
-      impl_->device.copy_out(result.bytes.data(), impl_->place(tensor->arena, tensor->offset_bytes), tensor->bytes));
+  HostTensor result{tensor->type, {}};
+  result.bytes.reserve(static_cast<size_t>(tensor->bytes));
+  STEPC_TRY(read_persistent(name, [&](std::span<const char> piece) -> Status {
+    result.bytes.insert(result.bytes.end(), piece.begin(), piece.end());
+    return {};
+  }));
   return result;
 }
 

@@ -61,6 +61,8 @@ class Executor {
                                                 const std::map<std::string, HostTensorView>& inputs,
                                                 const RunOptions& options = {});
   Result<HostTensor> read_persistent(std::string_view name) const;
+  // The same, in pieces: no more than one of them is in host memory at a time.
+  Status read_persistent(std::string_view name, const std::function<Status(std::span<const char>)>& sink) const;
   Status write_persistent(std::string_view name, const HostTensorView& tensor);
   // In order of programs and steps; empty where nothing was profiled.
   std::vector<StepTime> step_times() const;

@@ -53,6 +53,8 @@ std::optional<int64_t> tensor_bytes(const Shape& shape, int64_t bits) {
   return *total / 8;
 }
 
+int64_t type_bytes(const TensorType& type) { return numel(type.shape) * dtype_bytes(type.dtype); }
+
 Result<SafetensorsFile::Entry> read_entry(const std::string& name, const JsonCursor& item, int64_t data_start) {
   STEPC_TRY(item.expect_keys({"dtype", "shape", "data_offsets"}));
   SafetensorsFile::Entry entry;
@@ -93,11 +95,11 @@ Status check_contiguous(std::vector<SafetensorsFile::Entry> entries, int64_t dat
   return {};
 }
 
-JsonValue header_of(const std::vector<TensorBytes>& tensors) {
+JsonValue header_of(const std::vector<TensorStream>& tensors) {
   JsonValue header{JsonValue::Object{}};
   int64_t position = 0;
-  for (const TensorBytes& tensor : tensors) {
-    const auto size = static_cast<int64_t>(tensor.bytes.size());
+  for (const TensorStream& tensor : tensors) {
+    const int64_t size = type_bytes(tensor.type);
     JsonValue entry;
     entry.add("dtype", file_dtype_name(tensor.type.dtype));
     entry.add("shape", JsonValue::list(tensor.type.shape));
@@ -108,14 +110,21 @@ JsonValue header_of(const std::vector<TensorBytes>& tensors) {
   return header;
 }
 
+// All bytes of a tensor to the file; its neighbours' places depend on there being as many as its type says.
+Status write_tensor(StreamedFile& file, const TensorStream& tensor) {
+  int64_t written = 0;
+  STEPC_TRY(tensor.send([&](std::span<const char> piece) {
+    written += static_cast<int64_t>(piece.size());
+    return file.write({piece.data(), piece.size()});
+  }));
+  if (written == type_bytes(tensor.type)) return {};
+  return user_error("tensor {} has {} bytes, but its type {}{} takes {}", tensor.name, written,
+                    dtype_name(tensor.type.dtype), shape_text(tensor.type.shape), type_bytes(tensor.type));
+}
+
 }  // namespace
 
-Status write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors) {
-  for (const TensorBytes& tensor : tensors)
-    if (static_cast<int64_t>(tensor.bytes.size()) != numel(tensor.type.shape) * dtype_bytes(tensor.type.dtype))
-      return user_error("tensor {} has {} bytes, but its type {}{} takes {}", tensor.name, tensor.bytes.size(),
-                        dtype_name(tensor.type.dtype), shape_text(tensor.type.shape),
-                        numel(tensor.type.shape) * dtype_bytes(tensor.type.dtype));
+Status write_safetensors(const std::string& path, const std::vector<TensorStream>& tensors) {
   std::string header = json_text(header_of(tensors), INT32_MAX);
   while (!header.empty() && header.back() == '\n') header.pop_back();
   header.append((8 - header.size() % 8) % 8, ' ');
@@ -123,8 +132,15 @@ Status write_safetensors(const std::string& path, const std::vector<TensorBytes>
   STEPC_ASSIGN(StreamedFile file, StreamedFile::create(path));
   STEPC_TRY(file.write({reinterpret_cast<const char*>(&length), sizeof length}));
   STEPC_TRY(file.write(header));
-  for (const TensorBytes& tensor : tensors) STEPC_TRY(file.write({tensor.bytes.data(), tensor.bytes.size()}));
+  for (const TensorStream& tensor : tensors) STEPC_TRY(write_tensor(file, tensor));
   return file.commit();
+}
+
+Status write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors) {
+  std::vector<TensorStream> streams;
+  for (const TensorBytes& tensor : tensors)
+    streams.push_back({tensor.name, tensor.type, [&tensor](const ByteSink& sink) { return sink(tensor.bytes); }});
+  return write_safetensors(path, streams);
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,7 +23,17 @@ struct TensorBytes {
   std::span<const char> bytes;
 };
 
+using ByteSink = std::function<Status(std::span<const char>)>;
+// A tensor to write whose bytes are asked for when it is its turn: `send` gives all of them to the sink, in order, in
+// pieces of any size. So a file may be larger than the memory there is.
+struct TensorStream {
+  std::string name;
+  TensorType type;
+  std::function<Status(const ByteSink& sink)> send;
+};
+
 // Written beside `path` under a temporary name, synced, then renamed. pred tensors are stored as BOOL.
+Status write_safetensors(const std::string& path, const std::vector<TensorStream>& tensors);
 Status write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors);
 
 class SafetensorsFile {

@@ -13,7 +13,11 @@ namespace {
 
 Result<std::string> save(const std::string& folder, int64_t step, int64_t keep = 0) {
   const CheckpointState state{step, step * 8, "{\"preset\": \"tiny\"}", {{"a.tok", "00ff"}}};
-  return save_checkpoint(folder, state, {{"w", {Dtype::f32, {1}}, {"abcd", 4}}}, keep);
+  const TensorStream w{"w", {Dtype::f32, {1}}, [](const ByteSink& sink) -> Status {
+                         STEPC_TRY(sink({"ab", 2}));
+                         return sink({"cd", 2});
+                       }};
+  return save_checkpoint(folder, state, {w}, keep);
 }
 
 }  // namespace

@@ -69,6 +69,27 @@ TEST_CASE("safetensors: the format's own good cases") {
                                    "xy")));
 }
 
+TEST_CASE("safetensors: tensors sent in pieces give the same bytes as whole ones; too few or many leave no file") {
+  test::TempDir folder;
+  const std::string numbers = "0123456789abcdef";
+  const auto pieces = [&](size_t size) {
+    return [&numbers, size](const ByteSink& sink) -> Status {
+      for (size_t at = 0; at < numbers.size(); at += size) STEPC_TRY(sink({numbers.data() + at, size}));
+      return {};
+    };
+  };
+  const TensorType type{Dtype::f32, {2, 2}};
+  REQUIRE(write_safetensors(folder.file("whole"), {TensorBytes{"a", type, numbers}, TensorBytes{"b", type, numbers}}));
+  REQUIRE(write_safetensors(folder.file("pieces"), {TensorStream{"a", type, pieces(4)}, {"b", type, pieces(8)}}));
+  CHECK(*read_file(folder.file("whole")) == *read_file(folder.file("pieces")));
+  for (const Shape& shape : {Shape{3}, Shape{5}}) {
+    const auto wrong = write_safetensors(folder.file("wrong"), {TensorStream{"a", {Dtype::f32, shape}, pieces(4)}});
+    CHECK(wrong.error().text() ==
+          fmt::format("tensor a has 16 bytes, but its type f32[{}] takes {}", shape[0], 4 * shape[0]));
+  }
+  CHECK(!read_file(folder.file("wrong")));
+}
+
 TEST_CASE("safetensors: the format's own bad cases are refused") {
   test::TempDir folder;
   const auto entry = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {

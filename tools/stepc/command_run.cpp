@@ -49,19 +49,6 @@ Status write_outputs(const std::map<std::string, HostTensor>& outputs, const std
   return path.empty() ? Status() : write_safetensors(path, tensors);
 }
 
-Status write_state(Executor& executor, const std::string& path) {
-  std::vector<HostTensor> values;
-  std::vector<TensorBytes> tensors;
-  const auto& placed = executor.bundle().persistents.tensors;
-  values.reserve(placed.size());
-  for (const PersistentPlacement& tensor : placed) {
-    STEPC_ASSIGN(HostTensor value, executor.read_persistent(tensor.name));
-    values.push_back(std::move(value));
-    tensors.push_back({tensor.name, tensor.type, values.back().bytes});
-  }
-  return write_safetensors(path, tensors);
-}
-
 Status run(const RunCommandOptions& options) {
   STEPC_ASSIGN(Module module, options.source.load());
   STEPC_ASSIGN(const std::string program, choose_program(module, options.program));
@@ -83,7 +70,7 @@ Status run(const RunCommandOptions& options) {
                read_inputs(*executor.bundle().find_plan(program), input_file ? &*input_file : nullptr));
   STEPC_ASSIGN(const auto outputs, executor.run(program, inputs, {.check = options.check}));
   STEPC_TRY(write_outputs(outputs, options.outputs));
-  return options.state_out.empty() ? Status() : write_state(executor, options.state_out);
+  return options.state_out.empty() ? Status() : write_safetensors(options.state_out, persistent_streams(executor));
 }
 
 }  // namespace

@@ -21,6 +21,15 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+std::vector<TensorStream> persistent_streams(const Executor& executor) {
+  std::vector<TensorStream> streams;
+  for (const PersistentPlacement& tensor : executor.bundle().persistents.tensors)
+    streams.push_back({tensor.name, tensor.type, [&executor, name = tensor.name](const ByteSink& sink) {
+                         return executor.read_persistent(name, sink);
+                       }});
+  return streams;
+}
+
 void DeviceOptions::add_to(CLI::App& command) {
   command
       .add_option("--threads", threads, "Threads that kernels run on (0: one per core); results do not depend on it")

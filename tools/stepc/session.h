@@ -9,6 +9,7 @@
 
 #include "compiler/lower_gpu.h"
 #include "runtime/executor.h"
+#include "runtime/safetensors.h"
 #include "tools/stepc/devices.h"
 
 namespace stepc {
@@ -70,6 +71,9 @@ std::vector<T> elements(const HostTensor& tensor) {
   std::copy(tensor.bytes.begin(), tensor.bytes.end(), reinterpret_cast<char*>(values.data()));
   return values;
 }
+
+// Every parameter and state, to be written to a file tensor by tensor.
+std::vector<TensorStream> persistent_streams(const Executor& executor);
 
 double seconds_now();  // monotonic
 

@@ -230,18 +230,10 @@ Status Trainer::report(const StepResult& result) {
 
 Status Trainer::save() {
   if (!options_.save) return {};
-  std::vector<HostTensor> tensors;
-  std::vector<TensorBytes> bytes;
-  const auto& placed = session_.executor().bundle().persistents.tensors;
-  tensors.reserve(placed.size());
-  for (const PersistentPlacement& tensor : placed) {
-    STEPC_ASSIGN(HostTensor value, session_.executor().read_persistent(tensor.name));
-    tensors.push_back(std::move(value));
-    bytes.push_back({tensor.name, tensor.type, tensors.back().bytes});
-  }
   CheckpointState state{step_, position_, config_json(config_), {{options_.data, train_.hash()}}, options_.sequential};
   STEPC_ASSIGN(const std::string path,
-               save_checkpoint(options_.run + "/checkpoints", state, bytes, options_.keep_checkpoints));
+               save_checkpoint(options_.run + "/checkpoints", state, persistent_streams(session_.executor()),
+                               options_.keep_checkpoints));
   if (!options_.json) fmt::print("saved {}\n", path);
   return {};
 }
