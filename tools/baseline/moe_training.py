@@ -32,7 +32,7 @@ def loss_of(c, p, tables, tokens, targets, numbers, equal):
 
 
 def update(parameters, gradients, first, second, decays, numbers):
-    """AdamW on low-precision masters: arithmetic in fp32, rounded to nearest once. Compiled, so one pass over memory."""
+    """AdamW on low-precision masters: arithmetic in fp32, rounded once. Compiled, so one pass over memory."""
     _, lr, correction1, correction2 = numbers.unbind()
     for p, g, m, v, decay in zip(parameters, gradients, first, second, decays):
         g = g.float()
