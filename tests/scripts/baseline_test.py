@@ -49,7 +49,7 @@ def relative(found, wanted):
 
 def trainer(steps=4, routing="own", masters="bf16", low=torch.float32, weights=None):
     c = small_config(low)
-    return moe_training.Trainer(c, torch.device("cpu"), "eager", masters, routing, steps, weights=weights)
+    return moe_training.Trainer(c, torch.device("cpu"), "eager", masters, routing, 3, steps, weights=weights)
 
 
 class Model(unittest.TestCase):
@@ -179,7 +179,8 @@ class Files(unittest.TestCase):
 class Kernels(unittest.TestCase):
     def test_names(self):
         for name, wanted in (("nvjet_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "gemm"),
-                             ("sm90_xmma_gemm_f32f32_f32f32_f32_nn_n", "gemm"), ("triton_tem_fused_bmm_12", "gemm"),
+                             ("sm90_xmma_gemm_f32f32_f32f32_f32_nn_n", "router_gemm"),
+                             ("triton_tem_fused_bmm_12", "gemm"),
                              ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16", "attention_forward"),
                              ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16", "attention_backward"),
                              ("void pytorch_flash::flash_fwd_kernel<..>", "attention_forward"),
@@ -198,6 +199,7 @@ class Kernels(unittest.TestCase):
         self.assertEqual(found["total_ms"], 6)
         self.assertEqual((found["by_category_ms"]["gemm"], found["by_category_ms"]["optimizer"]), (5, 1))
         self.assertEqual(found["top"], [{"name": "gemm_a", "category": "gemm", "ms": 5.0, "launches": 2}])
+        self.assertIn("6.0 = gemm 5.0, ", kernel_categories.text_of(found))
 
 
 class CommandLine(unittest.TestCase):

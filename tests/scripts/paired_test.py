@@ -17,6 +17,7 @@ BENCH = os.path.join(HERE, "..", "..", "tools", "bench")
 sys.path.insert(0, BENCH)
 
 import gpu_samples
+import kernel_table
 import paired_report
 from paired import parse_arguments, plan_round, seconds_expected
 from paired_sides import BadArgument, parse_tier, parse_variant, stepc_command, torch_command, variants_of
@@ -118,6 +119,26 @@ class Sides(unittest.TestCase):
         planned = plan_round(self.options("--mode", "own"), 0)
         rows = [{"mode": "own", "side": "stepc", "label": "stepc", "process_s": s} for s in (90, 30)]
         self.assertEqual(seconds_expected(planned, rows), 30)
+
+
+class KernelTable(unittest.TestCase):
+    def test_kinds_of_both_sides(self):
+        event = lambda name, cat, ms, gflops=0.0, tid=0: {"ph": "X", "name": name, "cat": cat, "tid": tid,
+                                                          "dur": 1e3 * ms, "args": {"GFLOP/s": gflops}}
+        trace = {"traceEvents": [
+            event("fwd.b0.attn.qkv", "forward", 3, 7e5), event("fwd.b0.attn.attention", "forward", 1, 5e5),
+            event("bwd.d_b0.attn.attention_grad", "backward", 2, 4e5), event("fwd.b0.router", "forward", 0.5, 2e3),
+            event("bwd.d_head", "backward", 0.25, 100), event("opt.head.new", "optimizer", 4, 10),
+            event("fwd.init", "forward", 99, 0, tid=1),
+            {"ph": "M", "tid": 0, "args": {"name": "step"}}, {"ph": "M", "tid": 1, "args": {"name": "init"}}]}
+        found = kernel_table.stepc_kinds(trace)
+        self.assertEqual(found, {"products": 3, "attention_forward": 1, "attention_backward": 2, "optimizer": 4,
+                                 "routers": 0.5, "rest": 0.25})
+        kinds = kernel_table.torch_kinds({"kernels": {"by_category_ms": {"gemm": 5, "copy": 1, "other": 2}}})
+        self.assertEqual((kinds["products"], kinds["rest"]), (5, 3))
+        text = kernel_table.table_of([("stepc", found, 11.5), ("torch", kinds, None)])
+        self.assertIn("| kernels in all | 10.8 | 8.0 |", text)
+        self.assertIn("| the step | 11.5 |  |", text)
 
 
 class Rounds(unittest.TestCase):

@@ -53,7 +53,7 @@ def copy_into(made, values):
 class Trainer:
     """Parameters, moments, and `step`. `weights`: pairs of (name, tensor) instead of the initial values of `seed`."""
 
-    def __init__(self, c, device, tier, masters, routing, steps, seed=1, weights=None):
+    def __init__(self, c, device, tier, masters, routing, batch, steps, seed=1, weights=None):
         self.c, self.device, self.masters, self.equal = c, device, masters, routing == "equal"
         self.count = 0
         self.table = parameter_table(c)
@@ -64,15 +64,17 @@ class Trainer:
             made = {name: value.float() for name, value in made.items()}
         self.p = {name: value.requires_grad_() for name, value in made.items()}
         self.numbers = step_numbers(steps, device)
-        self.now = self.numbers[0].clone()
         self.tables = rope_tables(c, device)
+        # What changes from step to step is copied to one place: a CUDA graph is recorded for the places it saw.
+        self.now = self.numbers[0].clone()
+        self.ids = [torch.zeros(batch, c.seq, dtype=torch.int64, device=device) for _ in range(2)]
         self.loss, self.update = loss_of, update
         mode = TIERS[tier]
         if mode:
             self.loss = torch.compile(loss_of, mode=mode, dynamic=False, fullgraph=True)
             self.update = torch.compile(update, dynamic=False, fullgraph=True)
-        if tier in GRAPH_TIERS:  # else a CUDA graph begins by copying every weight into memory of its own
-            for tensor in (*self.p.values(), *self.tables, self.now):
+        if tier in GRAPH_TIERS:  # else each replay begins by copying every weight into memory of the graph's own
+            for tensor in (*self.p.values(), *self.tables, *self.ids, self.now):
                 torch._dynamo.mark_static_address(tensor)
         self.make_optimizer()
 
@@ -95,11 +97,12 @@ class Trainer:
     def gradients(self, tokens, targets):
         """Gradients in the parameters' order, then cross-entropy, balance loss and kept shares. With CUDA graphs all
         of them are valid until the next step begins."""
-        self.now.copy_(self.numbers[self.count])
+        for place, value in zip((self.now, *self.ids), (self.numbers[self.count], tokens, targets)):
+            place.copy_(value)
         if hasattr(torch, "compiler"):
             torch.compiler.cudagraph_mark_step_begin()
         with self.autocast():
-            total, *told = self.loss(self.c, self.p, self.tables, tokens, targets, self.now, self.equal)
+            total, *told = self.loss(self.c, self.p, self.tables, *self.ids, self.now, self.equal)
         # Not backward(): that would clone what a CUDA graph owns into .grad.
         return torch.autograd.grad(total, list(self.p.values())), [t.detach() for t in told]
 

@@ -159,7 +159,7 @@ def measured_row(c, args, batch, tokens):
         torch.cuda.reset_peak_memory_stats()
     begun = time.perf_counter()
     weights = tensor_file.read(args.weights, parameter_table(c)) if args.weights else None
-    trainer = Trainer(c, device, args.tier, args.masters, args.routing, args.steps + 1, args.seed, weights)
+    trainer = Trainer(c, device, args.tier, args.masters, args.routing, batch, args.steps + 1, args.seed, weights)
     row = dict(zip(("parameters", "dtypes"), trainer.check()))
     measuring.synchronize(device)
     row["made_s"] = time.perf_counter() - begun
@@ -240,7 +240,12 @@ def run(args):
 def main():
     args = parse_arguments()
     set_caches(args, args.batch[0])  # inductor reads it when it is imported
-    print(table_of(run(args)))
+    rows = run(args)
+    print(table_of(rows))
+    if args.kernels:
+        from kernel_categories import text_of
+
+        print("\n\n".join(text_of(row["kernels"]) for row in rows if "kernels" in row))
 
 
 if __name__ == "__main__":
