@@ -1,5 +1,6 @@
 #include "model/forward.h"
 #include "model/layers.h"
+#include "model/parameters.h"
 
 namespace stepc {
 namespace {
@@ -11,17 +12,17 @@ class BlockBuilder {
   ValueId attention_part(ValueId x, const RopeTable& table) {
     hint("attn");
     const ValueId wide = g_.cast(x, Dtype::f32);
-    const ValueId h = g_.cast(rms_norm(g_, wide, weight("attn_norm"), model_.norm_eps), Dtype::bf16);
+    const ValueId h = g_.cast(rms_norm(g_, wide, weight("attn_norm"), model_.norm_eps), storage_dtype(model_));
     const ValueId mixed = attention(g_, model_, h, {weight("qkv"), weight("attn_out")}, table);
-    return g_.cast(g_.add(wide, mixed), Dtype::bf16);
+    return g_.cast(g_.add(wide, mixed), storage_dtype(model_));
   }
 
   ValueId feed_forward_part(ValueId x, int64_t capacity, Forward& result) {
     hint("ffn");
     const ValueId wide = g_.cast(x, Dtype::f32);
-    const ValueId h = g_.cast(rms_norm(g_, wide, weight("ffn_norm"), model_.norm_eps), Dtype::bf16);
+    const ValueId h = g_.cast(rms_norm(g_, wide, weight("ffn_norm"), model_.norm_eps), storage_dtype(model_));
     const ValueId made = is_dense(model_) ? dense(h) : routed(h, capacity, result);
-    return g_.cast(g_.add(wide, made), Dtype::bf16);
+    return g_.cast(g_.add(wide, made), storage_dtype(model_));
   }
 
  private:
@@ -37,6 +38,7 @@ class BlockBuilder {
   ValueId routed(ValueId h, int64_t capacity, Forward& result) {
     hint("router");
     const Routing routing = router(g_, model_, h, weight("router"), capacity);
+    result.choices.push_back(routing.expert);
     result.counts.push_back(routing.count);
     result.balances.push_back(balance_loss(g_, routing));
     hint("moe");
@@ -69,8 +71,8 @@ Forward forward(GraphBuilder& g, const ModelConfig& model, ValueId tokens, int64
 ValueId head_logits(GraphBuilder& g, const ModelConfig& model, ValueId residual) {
   g.set_name_hint("head");
   const ValueId wide = g.cast(residual, Dtype::f32);
-  const ValueId h = g.cast(rms_norm(g, wide, g.persistent("final_norm"), model.norm_eps), Dtype::bf16);
-  return g.matmul(h, g.persistent("head"), Dtype::bf16);
+  const ValueId h = g.cast(rms_norm(g, wide, g.persistent("final_norm"), model.norm_eps), storage_dtype(model));
+  return g.matmul(h, g.persistent("head"), storage_dtype(model));
 }
 
 ValueId token_loss(GraphBuilder& g, const ModelConfig& model, const Forward& result, ValueId targets) {

@@ -47,7 +47,8 @@ struct BatchGradients {
 };
 
 // Forward and backward of one batch, its metrics as outputs.
-BatchGradients batch_gradients(GraphBuilder& g, const Config& config, const Differentiate& differentiate) {
+BatchGradients batch_gradients(GraphBuilder& g, const Config& config, const Differentiate& differentiate,
+                               bool tells_choices) {
   const ModelConfig& model = config.model;
   const TensorType ids{Dtype::i32, {config.train.batch, model.seq}};
   const ValueId tokens = g.input("tokens", ids);
@@ -57,6 +58,8 @@ BatchGradients batch_gradients(GraphBuilder& g, const Config& config, const Diff
   g.output("loss", loss);
   for (size_t layer = 0; layer < result.counts.size(); ++layer)
     g.output(fmt::format("count.{}", layer), result.counts[layer]);
+  for (size_t layer = 0; tells_choices && layer < result.choices.size(); ++layer)
+    g.output(fmt::format("choices.{}", layer), result.choices[layer]);
   ValueId total = loss;
   if (!is_dense(model)) {
     const ValueId aux = sum(g, result.balances);
@@ -106,15 +109,15 @@ void update_parameters(GraphBuilder& g, const Config& config, ValueId loss, std:
   }
 }
 
-void build_step(Module& module, const Config& config, const Differentiate& differentiate) {
+void build_step(Module& module, const Config& config, const Differentiate& differentiate, bool tells_choices) {
   GraphBuilder g(module, "step");
-  BatchGradients batch = batch_gradients(g, config, differentiate);
+  BatchGradients batch = batch_gradients(g, config, differentiate, tells_choices);
   update_parameters(g, config, batch.total, std::move(batch.gradients));
 }
 
-void build_micro_step(Module& module, const Config& config, const Differentiate& differentiate) {
+void build_micro_step(Module& module, const Config& config, const Differentiate& differentiate, bool tells_choices) {
   GraphBuilder g(module, "micro_step");
-  const BatchGradients batch = batch_gradients(g, config, differentiate);
+  const BatchGradients batch = batch_gradients(g, config, differentiate, tells_choices);
   g.set_phase(Phase::backward);
   g.set_name_hint("sum");
   g.assign(kLossSum, g.add(g.persistent(kLossSum), batch.total));
@@ -140,20 +143,34 @@ void build_update(Module& module, const Config& config) {
 
 }  // namespace
 
-Module build_module(const Config& config, const Differentiate& differentiate) {
+Module build_module(const Config& config, const Differentiate& differentiate, bool tells_choices) {
   const Status valid = validate(config);
   STEPC_CHECK(valid.has_value(), "{}", valid.error().text());
   Module module;
   module.name = config.preset;
   declare_persistents(module, config, differentiate != nullptr);
   build_init(module, config);
-  if (differentiate && config.train.accumulation == 1) build_step(module, config, differentiate);
+  if (differentiate && config.train.accumulation == 1) build_step(module, config, differentiate, tells_choices);
   if (differentiate && config.train.accumulation > 1) {
-    build_micro_step(module, config, differentiate);
+    build_micro_step(module, config, differentiate, tells_choices);
     build_update(module, config);
   }
   build_eval(module, config);
   build_sample(module, config);
+  return module;
+}
+
+Module build_gradient_module(const Config& config, const Differentiate& differentiate) {
+  Config whole = config;
+  whole.train.accumulation = 1;  // the gradients are those of one batch
+  Module module;
+  module.name = config.preset;
+  declare_persistents(module, whole, false);
+  build_init(module, whole);
+  GraphBuilder g(module, "gradients");
+  const BatchGradients batch = batch_gradients(g, whole, differentiate, true);
+  const std::vector<ParameterInfo> table = parameter_table(whole.model);
+  for (size_t i = 0; i < table.size(); ++i) g.output(table[i].name, batch.gradients[i]);
   return module;
 }
 

@@ -57,8 +57,22 @@ Config moe_4b() {
   return config;
 }
 
-constexpr std::array<std::pair<std::string_view, Config (*)()>, 3> kPresets = {
-    {{"tiny", tiny}, {"small", small}, {"moe-4b", moe_4b}}};
+// The reference with everything but its vocabulary and its head dimension made small: what it has in kind (padded head,
+// eight experts, several heads), quick enough to set beside another implementation on a CPU.
+Config narrow() {
+  Config config = moe_4b();
+  config.model.dim = 512;
+  config.model.heads = 4;
+  config.model.layers = 2;
+  config.model.ffn = 512;
+  config.model.seq = 256;
+  config.train.batch = 8;
+  config.train.steps = 1000;
+  return config;
+}
+
+constexpr std::array<std::pair<std::string_view, Config (*)()>, 4> kPresets = {
+    {{"tiny", tiny}, {"small", small}, {"moe-4b", moe_4b}, {"narrow", narrow}}};
 
 Status at_least(std::string_view name, int64_t value, int64_t low) {
   if (value < low) return user_error("{}: expected at least {}, found {}", name, low, value);
@@ -148,7 +162,8 @@ Result<Config> preset_config(std::string_view name) {
     config.preset = std::string(name);
     return config;
   }
-  return user_error("unknown preset '{}'{}; expected tiny, small or moe-4b", name, did_you_mean(name, preset_names()));
+  return user_error("unknown preset '{}'{}; expected tiny, small, moe-4b or narrow", name,
+                    did_you_mean(name, preset_names()));
 }
 
 Status validate(const Config& config) {
@@ -177,6 +192,14 @@ std::string_view routing_mode_name(RoutingMode mode) {
     case RoutingMode::equal: return "equal";
   }
   STEPC_UNREACHABLE("routing mode {}", static_cast<int>(mode));
+}
+
+std::string_view precision_policy_name(PrecisionPolicy precision) {
+  switch (precision) {
+    case PrecisionPolicy::bf16: return "bf16";
+    case PrecisionPolicy::fp32: return "fp32";
+  }
+  STEPC_UNREACHABLE("precision {}", static_cast<int>(precision));
 }
 
 }  // namespace stepc

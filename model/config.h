@@ -16,6 +16,10 @@ namespace stepc {
 // every expert as many tokens as any other: the k-th choice of token n is expert (n * top + k) modulo experts.
 enum class RoutingMode : uint8_t { own, equal };
 
+// What matrices, activations and attention are stored and multiplied in: the reference's policy, or fp32 throughout, to
+// compare with another implementation without roundings between.
+enum class PrecisionPolicy : uint8_t { bf16, fp32 };
+
 struct ModelConfig {
   int64_t vocab = 256;
   int64_t vocab_padded = 256;  // columns of the head; softmax runs over the first `vocab`
@@ -31,6 +35,7 @@ struct ModelConfig {
   RoutingMode routing = RoutingMode::own;
   double rope_theta = 10000.0;
   double norm_eps = 1e-5;
+  PrecisionPolicy precision = PrecisionPolicy::bf16;
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -81,5 +86,6 @@ int64_t expert_capacity(const ModelConfig& model, int64_t tokens);
 
 std::string_view schedule_name(Schedule schedule);
 std::string_view routing_mode_name(RoutingMode mode);
+std::string_view precision_policy_name(PrecisionPolicy precision);
 
 }  // namespace stepc

@@ -5,7 +5,7 @@
 
 namespace stepc {
 
-// Calls visit(name, reference) for every field; references are int64_t, double, Schedule or RoutingMode.
+// Calls visit(name, reference) for every field; references are int64_t, double or one of the enums.
 template <class ConfigRef, class Visit>
 void visit_fields(ConfigRef& config, Visit&& visit) {
   auto& model = config.model;
@@ -23,6 +23,7 @@ void visit_fields(ConfigRef& config, Visit&& visit) {
   visit("routing", model.routing);
   visit("rope_theta", model.rope_theta);
   visit("norm_eps", model.norm_eps);
+  visit("precision", model.precision);
   auto& train = config.train;
   visit("batch", train.batch);
   visit("accumulation", train.accumulation);

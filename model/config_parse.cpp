@@ -61,6 +61,11 @@ Expected read(const JsonValue& value, RoutingMode& field) {
   return read_choice(value, field, {RoutingMode::own, RoutingMode::equal}, routing_mode_name, "\"own\" or \"equal\"");
 }
 
+Expected read(const JsonValue& value, PrecisionPolicy& field) {
+  return read_choice(value, field, {PrecisionPolicy::bf16, PrecisionPolicy::fp32}, precision_policy_name,
+                     "\"bf16\" or \"fp32\"");
+}
+
 // Sets one field; the message of a failure without its position.
 std::optional<std::string> set_field(Config& config, std::string_view key, const JsonValue& value) {
   bool known = false;
@@ -144,6 +149,8 @@ std::string config_json(const Config& config) {
       object.append(std::string(name), schedule_name(field));
     else if constexpr (std::is_same_v<Field, RoutingMode>)
       object.append(std::string(name), routing_mode_name(field));
+    else if constexpr (std::is_same_v<Field, PrecisionPolicy>)
+      object.append(std::string(name), precision_policy_name(field));
     else
       object.append(std::string(name), field);
   });

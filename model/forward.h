@@ -11,6 +11,7 @@ namespace stepc {
 // The residual stream bf16[N, D] after all blocks, and what routing did (nothing for a dense model).
 struct Forward {
   ValueId residual;
+  std::vector<ValueId> choices;   // i32[N, K] per layer: the experts of each token
   std::vector<ValueId> counts;    // i32[E] per layer
   std::vector<ValueId> balances;  // balance loss per layer
 };

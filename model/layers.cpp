@@ -1,6 +1,7 @@
 #include "model/layers.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "ir/support/check.h"
 
@@ -41,9 +42,13 @@ ValueId rms_norm(GraphBuilder& g, ValueId x, ValueId weight, double eps) {
 
 ValueId softmax(GraphBuilder& g, ValueId x) {
   const Shape shape = g.shape(x);
-  const ValueId largest = g.unary(Op::stop_gradient, g.reduce(Op::reduce_max, x, {1}));
-  const ValueId exps = g.unary(Op::exp, g.sub(x, along_rows(g, largest, shape)));
-  return g.div(exps, along_rows(g, g.reduce(Op::reduce_sum, exps, {1}), shape));
+  const auto last = static_cast<int64_t>(shape.size()) - 1;
+  std::vector<int64_t> others(static_cast<size_t>(last));
+  std::iota(others.begin(), others.end(), 0);
+  const auto repeated = [&](ValueId per_row) { return g.broadcast(per_row, shape, others); };
+  const ValueId largest = g.unary(Op::stop_gradient, g.reduce(Op::reduce_max, x, {last}));
+  const ValueId exps = g.unary(Op::exp, g.sub(x, repeated(largest)));
+  return g.div(exps, repeated(g.reduce(Op::reduce_sum, exps, {last})));
 }
 
 RopeTable rope_table(GraphBuilder& g, int64_t seq, int64_t head_dim, double theta) {
@@ -77,21 +82,52 @@ ValueId swiglu(GraphBuilder& g, ValueId x) {
   return g.mul(g.mul(gate, g.unary(Op::logistic, gate)), up);
 }
 
+namespace {
+
+// Of qkv f32[B, T, 3, H, d]: softmax(scale q k^T) v, f32[B, T, H, d].
+ValueId attention_of_products(GraphBuilder& g, ValueId qkv, double scale) {
+  const Shape all = g.shape(qkv);
+  const int64_t batch = all[0], seq = all[1], heads = all[3], head_dim = all[4];
+  const auto part = [&](int64_t which) {
+    const ValueId sliced = g.reshape(g.slice(qkv, 2, which, which + 1), {batch, seq, heads, head_dim});
+    return g.transpose(sliced, {0, 2, 1, 3});
+  };
+  const ValueId scores = g.mul(g.matmul(part(0), part(1), Dtype::f32, false, true), scale);
+  const Shape shape = g.shape(scores);
+  const ValueId seen = g.binary(Op::less_equal, g.iota(3, shape), g.iota(2, shape));
+  // exp of it is exactly 0 beside any score.
+  const ValueId masked = g.select(seen, scores, g.constant(-1e30, {Dtype::f32, shape}));
+  return g.transpose(g.matmul(softmax(g, masked), part(2), Dtype::f32), {0, 2, 1, 3});
+}
+
+ValueId mix_heads(GraphBuilder& g, const ModelConfig& model, ValueId qkv) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(model.head_dim));
+  switch (model.precision) {
+    case PrecisionPolicy::bf16: {
+      const Attrs attrs{{AttrKey::causal, true}, {AttrKey::scale, scale}};
+      return g.emit(Op::attention, {g.cast(qkv, Dtype::bf16)}, attrs)[0];
+    }
+    case PrecisionPolicy::fp32: return attention_of_products(g, qkv, scale);
+  }
+  STEPC_UNREACHABLE("precision {}", static_cast<int>(model.precision));
+}
+
+}  // namespace
+
 ValueId attention(GraphBuilder& g, const ModelConfig& model, ValueId h, const AttentionWeights& weights,
                   const RopeTable& table) {
   const Shape rows = g.shape(h);
   const Shape heads{rows[0] / model.seq, model.seq, 3, model.heads, model.head_dim};
   const ValueId projected = g.reshape(g.matmul(h, weights.qkv, Dtype::f32), heads);
-  const ValueId qkv = g.cast(rope(g, projected, table), Dtype::bf16);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(model.head_dim));
-  const ValueId mixed = g.emit(Op::attention, {qkv}, {{AttrKey::causal, true}, {AttrKey::scale, scale}})[0];
+  const ValueId mixed = mix_heads(g, model, rope(g, projected, table));
   return g.matmul(g.reshape(mixed, rows), weights.out, Dtype::f32);
 }
 
 ValueId experts(GraphBuilder& g, ValueId x, const ExpertWeights& weights) {
-  const ValueId projected = g.cast(g.matmul(x, weights.gate_up, Dtype::bf16), Dtype::f32);
-  const ValueId gated = g.cast(swiglu(g, projected), Dtype::bf16);
-  return g.matmul(gated, weights.down, Dtype::bf16);
+  const Dtype stored = g.type(x).dtype;
+  const ValueId projected = g.cast(g.matmul(x, weights.gate_up, stored), Dtype::f32);
+  const ValueId gated = g.cast(swiglu(g, projected), stored);
+  return g.matmul(gated, weights.down, stored);
 }
 
 namespace {
@@ -120,6 +156,7 @@ Routing router(GraphBuilder& g, const ModelConfig& model, ValueId h, ValueId wei
   const bool own = model.routing == RoutingMode::own;
   const ValueId preferences = own ? routing.probs : equal_preferences(g, model, tokens);
   const std::vector<ValueId> routed = g.emit(Op::route, {preferences}, attrs);
+  routing.expert = routed[0];
   routing.slot = routed[1];
   routing.assignment = routed[2];
   routing.count = routed[3];

@@ -1,5 +1,6 @@
 // The layers of the model as small builders over primitive ops. None of them is an op: making one kernel of
-// a norm, a rotation or an optimizer's update is the fuser's job. Values are f32 unless a name says bf16.
+// a norm, a rotation or an optimizer's update is the fuser's job. Values are f32 unless a type says bf16, which means
+// the dtype that the configuration stores values in (storage_dtype): f32 where `precision` is fp32.
 #pragma once
 
 #include "ir/graph/builder.h"
@@ -10,7 +11,7 @@ namespace stepc {
 // x[N, D] / sqrt(mean(x^2) + eps) * weight[D], per row.
 ValueId rms_norm(GraphBuilder& g, ValueId x, ValueId weight, double eps);
 
-// exp(x - max) / sum, per row of x[N, E].
+// exp(x - max) / sum along the last axis of x.
 ValueId softmax(GraphBuilder& g, ValueId x);
 
 // Rotation tables [T, 3, d] for q, k and v side by side: v's angle is 0. `sin` carries the sign of the
@@ -26,7 +27,8 @@ ValueId rope(GraphBuilder& g, ValueId qkv, const RopeTable& table);
 // silu(gate) * up, gate and up the halves of the last axis of x[E, C, 2F].
 ValueId swiglu(GraphBuilder& g, ValueId x);
 
-// Causal self-attention with its two products: h bf16[N, D] -> [N, D].
+// Causal self-attention with its two products: h bf16[N, D] -> [N, D]. The op of that name knows bf16 alone; in f32
+// it is made of products and a softmax over scores that are stored, which is for comparisons, not for speed.
 struct AttentionWeights {
   ValueId qkv;  // bf16[D, 3D]
   ValueId out;  // bf16[D, D]
@@ -44,6 +46,7 @@ ValueId experts(GraphBuilder& g, ValueId x, const ExpertWeights& weights);
 // Which experts a token goes to, its places with them, and the weight of each in its sum.
 struct Routing {
   ValueId probs;       // [N, E]
+  ValueId expert;      // i32[N, K]
   ValueId weights;     // [N, K], each row summing to 1
   ValueId slot;        // i32[N*K]
   ValueId assignment;  // i32[E*C]

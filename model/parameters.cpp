@@ -13,7 +13,7 @@ void add_block(std::vector<ParameterInfo>& table, const ModelConfig& model, int6
   const int64_t dim = model.dim;
   const std::string block = fmt::format("blocks.{}.", layer);
   const auto matrix = [&](std::string_view name, Shape shape, int64_t fan_in) {
-    table.push_back({block + std::string(name), {Dtype::bf16, std::move(shape)}, fan_in, true});
+    table.push_back({block + std::string(name), {storage_dtype(model), std::move(shape)}, fan_in, true});
   };
   const auto norm = [&](std::string_view name) {
     table.push_back({block + std::string(name), {Dtype::f32, {dim}}, 0, false});
@@ -44,12 +44,22 @@ int64_t weight_products(const ModelConfig& model) {
 
 }  // namespace
 
+Dtype storage_dtype(const ModelConfig& model) {
+  switch (model.precision) {
+    case PrecisionPolicy::bf16: return Dtype::bf16;
+    case PrecisionPolicy::fp32: return Dtype::f32;
+  }
+  STEPC_UNREACHABLE("precision {}", static_cast<int>(model.precision));
+}
+
 std::vector<ParameterInfo> parameter_table(const ModelConfig& model) {
   std::vector<ParameterInfo> table;
-  table.push_back({"embed", {Dtype::bf16, {model.vocab, model.dim}}, model.dim, true, ParameterTerm::embedding});
+  table.push_back(
+      {"embed", {storage_dtype(model), {model.vocab, model.dim}}, model.dim, true, ParameterTerm::embedding});
   for (int64_t layer = 0; layer < model.layers; ++layer) add_block(table, model, layer);
   table.push_back({"final_norm", {Dtype::f32, {model.dim}}, 0, false, ParameterTerm::final_norm});
-  table.push_back({"head", {Dtype::bf16, {model.dim, model.vocab_padded}}, model.dim, true, ParameterTerm::head});
+  table.push_back(
+      {"head", {storage_dtype(model), {model.dim, model.vocab_padded}}, model.dim, true, ParameterTerm::head});
   return table;
 }
 

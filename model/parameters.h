@@ -20,6 +20,8 @@ struct ParameterInfo {
   ParameterTerm term = ParameterTerm::blocks;
 };
 
+// Of matrices and of the values between kernels that are stored: the residual stream, what products read and give.
+Dtype storage_dtype(const ModelConfig& model);
 std::vector<ParameterInfo> parameter_table(const ModelConfig& model);
 // The Philox stream of a parameter's initial values: a hash of the name, so it does not move when others come.
 int32_t parameter_stream(std::string_view name);

@@ -38,7 +38,8 @@ TEST_CASE("every preset is valid and its text reads back") {
     CHECK(*again == config);
   }
   const Status unknown = preset_config("tinny").transform([](const Config&) {});
-  CHECK(unknown.error().text() == "unknown preset 'tinny'; did you mean 'tiny'?; expected tiny, small or moe-4b");
+  CHECK(unknown.error().text() ==
+        "unknown preset 'tinny'; did you mean 'tiny'?; expected tiny, small, moe-4b or narrow");
 }
 
 TEST_CASE("the reference's parameters, term by term") {
@@ -62,6 +63,13 @@ TEST_CASE("the reference's parameters, term by term") {
   CHECK(matrices == 50);
   CHECK(narrow == 37);
   CHECK(decayed == 62);
+}
+
+TEST_CASE("in fp32 every parameter is f32") {
+  Config config = preset("narrow");
+  REQUIRE(override_config(config, "precision=fp32").has_value());
+  for (const ParameterInfo& parameter : parameter_table(config.model)) CHECK(parameter.type.dtype == Dtype::f32);
+  CHECK(override_error({"precision=fp16"}) == "precision: expected \"bf16\" or \"fp32\", found \"fp16\"");
 }
 
 TEST_CASE("a dense model has no router; streams of names differ") {

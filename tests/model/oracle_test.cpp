@@ -16,9 +16,14 @@ namespace {
 using test::check_close;
 using test::ModelRun;
 constexpr int64_t kSteps = 3;
-constexpr double kFirstGradient = 1e-3;  // a missing or added rounding point shows as 3e-3 and more
-constexpr double kLaterGradient = 1e-2;
-constexpr double kParameter = 1e-3;
+struct Tolerances {
+  double first_gradient, later_gradient, parameter, later_loss;
+};
+// A missing or added rounding point shows as 3e-3 and more in the first gradients. Without roundings sums alone differ.
+Tolerances tolerances(const Config& config) {
+  if (config.model.precision == PrecisionPolicy::fp32) return {1e-5, 1e-3, 1e-4, 1e-5};
+  return {1e-3, 1e-2, 1e-3, 1e-3};
+}
 
 // Names of the values that the comparison needs from a step's trace.
 struct Probe {
@@ -63,6 +68,7 @@ void compare_with_oracle(const std::string& python, const Config& config) {
   given["targets"] = test::random_ids(random, config, batch * kSteps);
   for (const char* name : {"tokens", "targets"}) given[name].type.shape = {kSteps, batch, config.model.seq};
   const TensorMap oracle = test::ask_oracle(python, config_json(config), given);
+  const Tolerances allowed = tolerances(config);
 
   for (int64_t step = 0; step < kSteps; ++step) {
     TensorMap inputs;
@@ -75,14 +81,14 @@ void compare_with_oracle(const std::string& python, const Config& config) {
     const TensorMap outputs = run.run("step", run.with_scalars("step", inputs, step), &trace);
     check_routing(probe, trace, oracle, step);
     const auto answer = [&](std::string_view key) { return oracle.at(fmt::format("{}.{}", step, key)); };
-    check_close("loss", outputs.at("loss"), answer("loss"), step == 0 ? 1e-5 : 1e-3);
+    check_close("loss", outputs.at("loss"), answer("loss"), step == 0 ? 1e-5 : allowed.later_loss);
     if (!is_dense(config.model)) check_close("aux", outputs.at("aux"), answer("aux"), 1e-4);
-    const double tolerance = step == 0 ? kFirstGradient : kLaterGradient;
+    const double tolerance = step == 0 ? allowed.first_gradient : allowed.later_gradient;
     for (size_t i = 0; i < table.size(); ++i) {
       const std::string& name = table[i].name;
       CAPTURE(step);
       check_close("gradient of " + name, trace.at(probe.gradients[i]), answer("grad." + name), tolerance);
-      check_close(name, run.tensors().at(name), answer("param." + name), kParameter);
+      check_close(name, run.tensors().at(name), answer("param." + name), allowed.parameter);
       check_close("m of " + name, run.tensors().at(first_moment_name(name)), answer("m." + name), tolerance);
       check_close("v of " + name, run.tensors().at(second_moment_name(name)), answer("v." + name), 2 * tolerance);
     }
@@ -96,6 +102,7 @@ TEST_CASE("PyTorch computes the same losses, gradients and updates") {
   config.model.dim = 24;
   config.model.head_dim = 12;
   SUBCASE("routed") {}
+  SUBCASE("routed, in fp32") { config.model.precision = PrecisionPolicy::fp32; }
   SUBCASE("dense, clipped, warming up") {
     config.model.experts = 1;
     config.model.top = 1;

@@ -44,15 +44,18 @@ TensorMap read_tensor_file(const std::string& path) {
   TensorMap tensors;
   for (const auto& [name, entry] : header.items()) {
     const bool ints = entry["dtype"] == "I32";
-    REQUIRE((ints || entry["dtype"] == "F32"));
-    Tensor tensor{{ints ? Dtype::i32 : Dtype::f32, entry["shape"].get<Shape>()}, {}};
+    const bool halves = entry["dtype"] == "BF16";
+    REQUIRE((ints || halves || entry["dtype"] == "F32"));
+    Tensor tensor{{ints ? Dtype::i32 : halves ? Dtype::bf16 : Dtype::f32, entry["shape"].get<Shape>()}, {}};
     const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
-    for (size_t at = begin; at < end; at += 4) {
+    for (size_t at = begin; at < end; at += halves ? 2 : 4) {
       const char* from = file->data() + 8 + header_bytes + at;
       int32_t integer = 0;
       float real = 0;
-      std::memcpy(&integer, from, 4);
-      std::memcpy(&real, from, 4);
+      // A bf16 is the upper half of an f32, and the upper half comes last.
+      if (halves) std::memcpy(reinterpret_cast<char*>(&real) + 2, from, 2);
+      if (!halves) std::memcpy(&real, from, 4);
+      std::memcpy(&integer, &real, 4);
       tensor.data.push_back(ints ? static_cast<double>(integer) : static_cast<double>(real));
     }
     tensors[name] = std::move(tensor);

@@ -1,5 +1,5 @@
 // Safetensors files for the exchange with the PyTorch oracle, apart from the runtime's own reader: tensors
-// go out as F32 or I32 and come back as doubles.
+// go out as F32 or I32 and come back, of these or BF16, as doubles.
 #pragma once
 
 #include <string>

@@ -21,7 +21,7 @@ TEST_CASE("errors: commands and options") {
   check_error({}, "A subcommand is required");
   check_error({"trian"},
               "unknown command 'trian'; did you mean 'train'?; the commands are train, sample, plan, compile, dump, "
-              "run, data");
+              "run, gradients, data");
   check_error({"train", "--run", "r"}, "--data is required");
   check_error({"dump", "--stage=fused", "--sttage=x"}, "The following argument was not expected: --sttage=x");
   check_error({"plan", "--batch", "0"}, "--batch: Value 0 not in range 1 to 1073741824");
@@ -35,7 +35,7 @@ TEST_CASE("errors: configurations") {
     return more;
   };
   check_error(train({"--preset", "tinny"}),
-              "unknown preset 'tinny'; did you mean 'tiny'?; expected tiny, small or moe-4b");
+              "unknown preset 'tinny'; did you mean 'tiny'?; expected tiny, small, moe-4b or narrow");
   check_error(train({"--set", "layer=3"}), "unknown field 'layer'; did you mean 'layers'?");
   check_error(train({"--set", "layers"}), "expected key=value, found 'layers'");
   check_error(train({"--set", "layers=many"}), "layers: expected an integer, found \"many\"");

@@ -30,7 +30,7 @@ def run_oracle(config, args):
     given = safetensors_file.read(args.input)
     dtype = torch.float64 if args.arithmetic == "f64" else torch.float32
     parameters = {name: given[name].to(dtype) for name in parameter_shapes(config)}
-    trainer = Trainer(config, Exact(dtype), parameters)
+    trainer = Trainer(config, Fp32() if config.precision == "fp32" else Exact(dtype), parameters)
     written = {}
     for s in range(given["tokens"].shape[0]):
         choices, forced = [], None

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "ir/graph/evaluate.h"
-#include "runtime/checkpoint.h"
+#include "tools/stepc/checkpoints.h"
 #include "tools/stepc/commands.h"
 #include "tools/stepc/session.h"
 #include "tools/stepc/source.h"
@@ -23,11 +23,6 @@ struct SampleOptions {
   int64_t seed = 1;
   DeviceOptions device;
 };
-
-Result<Checkpoint> find_checkpoint(const std::string& path) {
-  const auto of_run = list_checkpoints(path + "/checkpoints");
-  return load_checkpoint(of_run.empty() ? path : of_run.back());
-}
 
 // Draws from softmax(logits / temperature) over the `top` largest. Temperature 0 takes the largest.
 Result<int32_t> draw(const std::vector<float>& logits, const SampleOptions& options, int64_t turn) {
@@ -71,8 +66,7 @@ Result<std::vector<float>> next_logits(Executor& executor, const std::vector<int
 
 Status sample(const SampleOptions& options) {
   STEPC_ASSIGN(const Checkpoint checkpoint, find_checkpoint(options.checkpoint));
-  STEPC_ASSIGN(const Config base, preset_config("tiny"));
-  STEPC_ASSIGN(const Config config, parse_config(checkpoint.state.config, checkpoint.path + "/state.json", base));
+  STEPC_ASSIGN(const Config config, config_of(checkpoint));
   if (config.model.vocab > 256)
     return user_error("{}: sampling text needs a byte vocabulary, this model has {} tokens", checkpoint.path,
                       config.model.vocab);
@@ -80,11 +74,7 @@ Status sample(const SampleOptions& options) {
   Module module = build_model(config);
   std::erase_if(module.programs, [](const Program& program) { return program.name != "sample"; });
   STEPC_ASSIGN(Session session, Session::create(std::move(module), options.device));
-  for (const PersistentPlacement& tensor : session.executor().bundle().persistents.tensors) {
-    if (tensor.arena != PlanArena::weights) continue;
-    STEPC_ASSIGN(const auto bytes, checkpoint.tensors.tensor(tensor.name, tensor.type));
-    STEPC_TRY(session.executor().write_persistent(tensor.name, {tensor.type, bytes}));
-  }
+  STEPC_TRY(load_weights(session.executor(), checkpoint));
   std::vector<int32_t> context;
   for (char c : options.prompt) context.push_back(static_cast<unsigned char>(c));
   for (size_t i = 0; i < context.size(); ++i)

@@ -19,6 +19,7 @@ void register_plan(CLI::App& app, Outcome& outcome);
 void register_compile(CLI::App& app, Outcome& outcome);
 void register_dump(CLI::App& app, Outcome& outcome);
 void register_run(CLI::App& app, Outcome& outcome);
+void register_gradients(CLI::App& app, Outcome& outcome);
 void register_data(CLI::App& app, Outcome& outcome);
 
 }  // namespace stepc

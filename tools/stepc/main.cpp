@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   register_compile(app, outcome);
   register_dump(app, outcome);
   register_run(app, outcome);
+  register_gradients(app, outcome);
   register_data(app, outcome);
   try {
     app.parse(argc, argv);

@@ -11,7 +11,7 @@
 namespace stepc {
 
 void ConfigOptions::add_to(CLI::App& command) {
-  command.add_option("--preset", preset, "Model and training numbers to start from: tiny, small, moe-4b");
+  command.add_option("--preset", preset, "Model and training numbers to start from: tiny, small, moe-4b, narrow");
   command.add_option("--config", config_file, "JSON file of numbers that replace the preset's");
   command.add_option("--set", settings, "key=value that replaces one number; may be repeated");
 }
@@ -52,10 +52,10 @@ Status keep_program(Module& module, std::string_view name) {
   return {};
 }
 
-Module build_model(const Config& config) {
-  return build_module(config, [](GraphBuilder& builder, ValueId loss, const std::vector<ValueId>& wrt) {
-    return differentiate(builder, loss, wrt);
-  });
+Module build_model(const Config& config, bool tells_choices) {
+  return build_module(config, differentiate, tells_choices);
 }
+
+Module build_gradients(const Config& config) { return build_gradient_module(config, differentiate); }
 
 }  // namespace stepc

@@ -35,6 +35,8 @@ struct SourceOptions {
 Status keep_program(Module& module, std::string_view name);
 
 // The model with its training programs.
-Module build_model(const Config& config);
+Module build_model(const Config& config, bool tells_choices = false);
+// The parameters, and the program that gives their gradients.
+Module build_gradients(const Config& config);
 
 }  // namespace stepc
