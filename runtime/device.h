@@ -18,6 +18,7 @@ constexpr DeviceAddress operator+(DeviceAddress base, int64_t bytes) {
 }
 enum class KernelHandle : int32_t {};
 enum class EventHandle : int32_t {};
+enum class GraphHandle : int32_t {};
 
 // What a device is told of a kernel when it loads it.
 struct KernelCode {
@@ -36,6 +37,8 @@ class Device {
 
   // Zeroed memory, aligned to 64 bytes at least; 0 bytes give an address that must not be used but freed.
   virtual Result<DeviceAddress> allocate(int64_t bytes) = 0;
+  // The same with whatever the memory held before: tools that look for reads of what nobody wrote see those then.
+  virtual Result<DeviceAddress> allocate_unset(int64_t bytes) = 0;
   virtual void free(DeviceAddress address) = 0;
   // What can still be allocated, as far as the system tells.
   virtual Result<int64_t> available_bytes() = 0;
@@ -49,10 +52,29 @@ class Device {
   virtual Status launch(KernelHandle kernel, int64_t grid, std::span<const DeviceAddress> buffers,
                         std::span<const int64_t> scalars) = 0;
 
+  // Memory of the host for copies that are not waited for; pinned where that matters to the device.
+  virtual Result<void*> allocate_host(int64_t bytes) = 0;
+  virtual void free_host(void* memory) = 0;
+  // copy_in and copy_out that may return before the bytes have moved. The host's side must lie in memory of
+  // allocate_host, and is the device's until an event recorded afterwards has been waited for.
+  virtual Status copy_in_later(DeviceAddress to, const void* from, int64_t bytes) = 0;
+  virtual Status copy_out_later(void* to, DeviceAddress from, int64_t bytes) = 0;
+
   // A point in the order of calls, with its time once it is reached.
   virtual Result<EventHandle> record_event() = 0;
+  virtual Status wait_for(EventHandle event) = 0;
   virtual Result<double> milliseconds_between(EventHandle from, EventHandle to) = 0;
-  virtual void release_events() = 0;  // all of them
+  virtual void release_events(std::span<const EventHandle> events) = 0;
+
+  // A graph: launches, copies and fills that were taken down once and run together as often as wanted, each after the
+  // one before it. Between begin_graph and end_graph these calls are taken down instead of done, and no others made.
+  // The name is for errors. False where the device gains nothing by graphs.
+  virtual bool makes_graphs() const = 0;
+  virtual Status begin_graph() = 0;
+  virtual Result<GraphHandle> end_graph(const std::string& name) = 0;
+  virtual Status run_graph(GraphHandle graph) = 0;
+  virtual void free_graph(GraphHandle graph) = 0;
+
   virtual Status synchronize() = 0;
 };
 

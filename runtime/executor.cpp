@@ -3,27 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "ir/graph/print.h"
 #include "ir/plan/verify.h"
 #include "ir/support/check.h"
-#include "ir/support/checked.h"
-#include "runtime/nan_check.h"
+#include "runtime/buffer_places.h"
+#include "runtime/staging.h"
 
 namespace stepc {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{64} << 20;  // of a tensor on its way to a file
-
-// A plan whose buffers have addresses.
-struct BoundPlan {
-  const Plan* plan = nullptr;
-  std::vector<DeviceAddress> addresses;               // by buffer
-  std::vector<std::vector<DeviceAddress>> arguments;  // by step: a launch's buffers in order
-  int64_t scalar_bytes = 0;                           // of io: where inputs and outputs of shape [] lie
-  std::vector<double> milliseconds;                   // by step, of profiled runs
-  int64_t profiled_runs = 0;
-};
 
 std::string type_or_size(const HostTensorView& tensor, const TensorType& expected) {
   if (tensor.type != expected) return type_text(tensor.type);
@@ -36,14 +27,35 @@ Status check_tensor(std::string_view what, const HostTensorView& tensor, const T
   return user_error("{}: expected {}, found {}", what, type_text(expected), type_or_size(tensor, expected));
 }
 
-uint32_t fill_pattern(Dtype dtype, double value) {
-  switch (dtype) {
-    case Dtype::f32: return std::bit_cast<uint32_t>(static_cast<float>(value));
-    case Dtype::bf16: return bf16_from_f32(static_cast<float>(value));
-    case Dtype::i32: return static_cast<uint32_t>(static_cast<int32_t>(value));
-    case Dtype::pred: return value != 0 ? 1 : 0;
-  }
-  STEPC_UNREACHABLE("dtype {}", static_cast<int>(dtype));
+// A run in flight: its own pinned memory, so that two runs of a program do not meet.
+struct Slot {
+  enum class State : uint8_t { free, started, fetched };
+  State state = State::free;
+  int64_t number = -1;  // the run's among its program's
+  char* inputs = nullptr;
+  char* outputs = nullptr;
+  std::vector<EventHandle> events;  // ready and done; of a profiled run, one before each step and after the last
+  EventHandle ready = {};           // the outputs are in pinned memory
+  EventHandle done = {};
+  bool profiled = false;
+};
+
+// A program and all that its runs need.
+struct Runner {
+  BoundPlan bound;
+  Staging inputs, outputs;
+  std::array<Slot, 2> slots;
+  int64_t runs = 0;
+  std::array<std::optional<GraphHandle>, 2> graphs;  // up to the outputs, and the rest
+  std::vector<double> milliseconds;                  // by step, of profiled runs
+  int64_t profiled_runs = 0;
+
+  const Plan& plan() const { return bound.plan(); }
+};
+
+Error within(const Plan& plan, Error error) {
+  error.message = fmt::format("program @{}: {}", plan.program, error.message);
+  return error;
 }
 
 }  // namespace
@@ -51,57 +63,24 @@ uint32_t fill_pattern(Dtype dtype, double value) {
 struct Executor::Impl {
   Device& device;
   Bundle bundle;
-  std::map<std::string, HostFunction> host_functions;
-  std::array<DeviceAddress, kPlanArenas> arenas = {};
-  int arenas_allocated = 0;
+  ExecutorOptions options;
+  std::optional<BufferPlaces> places;
   std::vector<KernelHandle> kernels;
-  std::vector<BoundPlan> bound;
-  std::vector<char> scalars;  // staging of io's scalars
+  std::vector<Runner> runners;
+  bool fetch_expected = false;  // the outputs of the last run
 
-  Impl(Device& on, Bundle what, std::map<std::string, HostFunction> functions)
-      : device(on), bundle(std::move(what)), host_functions(std::move(functions)) {}
+  Impl(Device& on, Bundle what, ExecutorOptions how) : device(on), bundle(std::move(what)), options(std::move(how)) {}
   ~Impl() {
-    while (arenas_allocated > 0) device.free(arenas[static_cast<size_t>(--arenas_allocated)]);
-  }
-
-  std::array<int64_t, kPlanArenas> arena_sizes() const {
-    std::array<int64_t, kPlanArenas> sizes = {};
-    std::copy(bundle.persistents.arena_bytes.begin(), bundle.persistents.arena_bytes.end(), sizes.begin());
-    for (const Plan& plan : bundle.plans) {
-      int64_t& activations = sizes[static_cast<size_t>(PlanArena::activations)];
-      int64_t& io = sizes[static_cast<size_t>(PlanArena::io)];
-      activations = std::max(activations, plan.activations_bytes);
-      io = std::max(io, plan.io_bytes);
+    (void)device.synchronize();  // a run may be in flight, on memory that goes now
+    for (Runner& runner : runners) {
+      for (const auto& graph : runner.graphs)
+        if (graph) device.free_graph(*graph);
+      for (Slot& slot : runner.slots) {
+        device.release_events(slot.events);
+        if (slot.inputs) device.free_host(slot.inputs);
+        if (slot.outputs) device.free_host(slot.outputs);
+      }
     }
-    return sizes;
-  }
-
-  Status allocate() {
-    const auto sizes = arena_sizes();
-    STEPC_TRY(check_available(sizes));
-    for (size_t arena = 0; arena < sizes.size(); ++arena) {
-      auto address = device.allocate(sizes[arena]);
-      if (!address)
-        return system_error("arena {} needs {} bytes: {}", plan_arena_name(static_cast<PlanArena>(arena)), sizes[arena],
-                            address.error().message);
-      arenas[arena] = *address;
-      ++arenas_allocated;
-    }
-    return {};
-  }
-
-  // Before anything is allocated: what each arena needs, if it is too much.
-  Status check_available(const std::array<int64_t, kPlanArenas>& sizes) {
-    STEPC_ASSIGN(const int64_t available, device.available_bytes());
-    int64_t needed = 0;
-    std::string parts;
-    for (size_t arena = 0; arena < sizes.size(); ++arena) {
-      needed = saturating_add(needed, sizes[arena]);
-      parts += fmt::format("{}{} {}", arena ? ", " : "", plan_arena_name(static_cast<PlanArena>(arena)), sizes[arena]);
-    }
-    if (needed <= available) return {};
-    return system_error("module \"{}\" needs {} bytes of device memory, has {} ({})", bundle.module_name, needed,
-                        available, parts);
   }
 
   Status load_kernels() {
@@ -113,145 +92,148 @@ struct Executor::Impl {
     return {};
   }
 
-  DeviceAddress place(PlanArena arena, int64_t offset) const { return arenas[static_cast<size_t>(arena)] + offset; }
-
   void bind(const Plan& plan) {
-    BoundPlan result{&plan, {}, {}, 0, std::vector<double>(plan.steps.size(), 0), 0};
-    for (const PlanBuffer& buffer : plan.buffers) {
-      result.addresses.push_back(place(buffer.arena, buffer.offset_bytes));
-      if (buffer.arena == PlanArena::io && buffer.alias_of < 0 && buffer.type.shape.empty())
-        result.scalar_bytes = std::max(result.scalar_bytes, buffer.offset_bytes + buffer.bytes);
-    }
-    for (const PlanStep& step : plan.steps) {
-      std::vector<DeviceAddress>& arguments = result.arguments.emplace_back();
-      if (!std::holds_alternative<LaunchStep>(step.action)) continue;
-      for (int buffer : step_reads(step)) arguments.push_back(result.addresses[static_cast<size_t>(buffer)]);
-      for (int buffer : step_writes(step)) arguments.push_back(result.addresses[static_cast<size_t>(buffer)]);
-    }
-    bound.push_back(std::move(result));
+    BoundPlan bound(plan, places->of_plan(plan));
+    const bool join = !places->separate();
+    Staging inputs = plan_staging(plan, plan.inputs, bound.addresses(), join);
+    Staging outputs = plan_staging(plan, plan.outputs, bound.addresses(), join);
+    runners.push_back({std::move(bound), std::move(inputs), std::move(outputs), {}, 0, {}, {}, 0});
+    runners.back().milliseconds.resize(plan.steps.size());
   }
 
-  BoundPlan* find(std::string_view program) {
-    for (BoundPlan& candidate : bound)
-      if (candidate.plan->program == program) return &candidate;
-    return nullptr;
-  }
+  // ---- inputs and outputs
 
-  const PlanBuffer& root(const Plan& plan, const PlanPort& port) const {
-    return plan.buffers[static_cast<size_t>(root_buffer(plan, port.buffer))];
-  }
-
-  // Scalars go over in one copy, tensors in one each.
-  Status send_inputs(const BoundPlan& on, const std::map<std::string, HostTensorView>& inputs) {
-    const Plan& plan = *on.plan;
-    scalars.assign(static_cast<size_t>(on.scalar_bytes), 0);
+  Status check_inputs(const Plan& plan, const Inputs& given) {
     for (const PlanPort& port : plan.inputs) {
-      const auto given = inputs.find(port.name);
-      const PlanBuffer& buffer = plan.buffers[static_cast<size_t>(port.buffer)];
-      if (given == inputs.end())
-        return user_error("program @{}: input {}: expected {}, found none", plan.program, port.name,
-                          type_text(buffer.type));
-      STEPC_TRY(
-          check_tensor(fmt::format("program @{}: input {}", plan.program, port.name), given->second, buffer.type));
-      const std::span<const char> bytes = given->second.bytes;
-      if (buffer.type.shape.empty())
-        std::copy(bytes.begin(), bytes.end(), scalars.begin() + buffer.offset_bytes);
-      else
-        STEPC_TRY(device.copy_in(on.addresses[static_cast<size_t>(port.buffer)], bytes.data(), buffer.bytes));
+      const auto found = given.find(port.name);
+      const TensorType& type = plan.buffers[static_cast<size_t>(port.buffer)].type;
+      if (found == given.end())
+        return user_error("program @{}: input {}: expected {}, found none", plan.program, port.name, type_text(type));
+      STEPC_TRY(check_tensor(fmt::format("program @{}: input {}", plan.program, port.name), found->second, type));
     }
-    for (const auto& [name, tensor] : inputs)
+    for (const auto& [name, tensor] : given)
       if (std::none_of(plan.inputs.begin(), plan.inputs.end(), [&](const PlanPort& port) { return port.name == name; }))
         return user_error("program @{} has no input {}", plan.program, name);
-    if (scalars.empty()) return {};
-    return device.copy_in(place(PlanArena::io, 0), scalars.data(), on.scalar_bytes);
+    return {};
   }
 
-  Result<std::map<std::string, HostTensor>> fetch_outputs(const BoundPlan& on) {
-    const Plan& plan = *on.plan;
-    const bool any_scalar = std::any_of(plan.outputs.begin(), plan.outputs.end(),
-                                        [&](const PlanPort& port) { return root(plan, port).type.shape.empty(); });
-    if (any_scalar) STEPC_TRY(device.copy_out(scalars.data(), place(PlanArena::io, 0), on.scalar_bytes));
-    std::map<std::string, HostTensor> outputs;
-    for (const PlanPort& port : plan.outputs) {
-      const PlanBuffer& buffer = plan.buffers[static_cast<size_t>(port.buffer)];
-      HostTensor tensor{buffer.type, std::vector<char>(static_cast<size_t>(buffer.bytes))};
-      if (root(plan, port).type.shape.empty())
-        std::copy_n(scalars.begin() + buffer.offset_bytes, buffer.bytes, tensor.bytes.begin());
+  Result<char*> pinned(int64_t bytes) {
+    STEPC_ASSIGN(void* const memory, device.allocate_host(bytes));
+    std::memset(memory, 0, static_cast<size_t>(bytes));
+    return static_cast<char*>(memory);
+  }
+
+  Status send_inputs(const Runner& runner, Slot& slot, const Inputs& given) {
+    if (runner.inputs.bytes > 0 && !slot.inputs) {
+      STEPC_ASSIGN(slot.inputs, pinned(runner.inputs.bytes));
+    }
+    for (const StagedPort& port : runner.inputs.ports) {
+      const std::span<const char> bytes = given.at(port.port->name).bytes;
+      if (port.at < 0)
+        STEPC_TRY(device.copy_in(port.address, bytes.data(), port.buffer->bytes));
       else
-        STEPC_TRY(device.copy_out(tensor.bytes.data(), on.addresses[static_cast<size_t>(port.buffer)], buffer.bytes));
-      outputs.emplace(port.name, std::move(tensor));
+        std::copy(bytes.begin(), bytes.end(), slot.inputs + port.at);
+    }
+    for (const StagedPiece& piece : runner.inputs.pieces)
+      STEPC_TRY(device.copy_in_later(piece.address, slot.inputs + piece.at, piece.bytes));
+    return {};
+  }
+
+  Status send_outputs(const Runner& runner, Slot& slot) {
+    if (runner.outputs.bytes > 0 && !slot.outputs) {
+      STEPC_ASSIGN(slot.outputs, pinned(runner.outputs.bytes));
+    }
+    for (const StagedPiece& piece : runner.outputs.pieces)
+      STEPC_TRY(device.copy_out_later(slot.outputs + piece.at, piece.address, piece.bytes));
+    return {};
+  }
+
+  Result<Outputs> collect(const Runner& runner, const Slot& slot) {
+    Outputs outputs;
+    for (const StagedPort& port : runner.outputs.ports) {
+      HostTensor tensor{port.buffer->type, std::vector<char>(static_cast<size_t>(port.buffer->bytes))};
+      if (port.at < 0)
+        STEPC_TRY(device.copy_out(tensor.bytes.data(), port.address, port.buffer->bytes));
+      else
+        std::copy_n(slot.outputs + port.at, port.buffer->bytes, tensor.bytes.begin());
+      outputs.emplace(port.port->name, std::move(tensor));
     }
     return outputs;
   }
 
-  Status run_step(const BoundPlan& on, size_t index) {
-    const PlanStep& step = on.plan->steps[index];
-    const auto address = [&](int buffer) { return on.addresses[static_cast<size_t>(buffer)]; };
-    const auto info = [&](int buffer) -> const PlanBuffer& { return on.plan->buffers[static_cast<size_t>(buffer)]; };
-    if (const auto* launch = std::get_if<LaunchStep>(&step.action)) {
-      if (launch->grid == 0) return {};
-      return device.launch(kernels[static_cast<size_t>(launch->kernel)], launch->grid, on.arguments[index],
-                           launch->scalars);
-    }
-    if (const auto* copy = std::get_if<CopyStep>(&step.action))
-      return device.copy(address(copy->to), address(copy->from), info(copy->to).bytes);
-    if (const auto* fill = std::get_if<FillStep>(&step.action)) {
-      const TensorType& type = info(fill->buffer).type;
-      return device.fill(address(fill->buffer), fill_pattern(type.dtype, fill->value), dtype_bytes(type.dtype),
-                         numel(type.shape));
-    }
-    const auto& call = std::get<HostCallStep>(step.action);
-    const auto function = host_functions.find(call.function);
-    if (function == host_functions.end()) return user_error("no host function {}", call.function);
-    std::vector<DeviceAddress> reads, writes;
-    for (int buffer : call.reads) reads.push_back(address(buffer));
-    for (int buffer : call.writes) writes.push_back(address(buffer));
-    return function->second(device, reads, writes);
+  // ---- steps
+
+  Result<EventHandle> mark(Slot& slot) {
+    STEPC_ASSIGN(const EventHandle event, device.record_event());
+    slot.events.push_back(event);
+    return event;
   }
 
-  // Brings what the step wrote to the host and looks for NaN.
-  Status check_step(const BoundPlan& on, size_t index) {
-    const PlanStep& step = on.plan->steps[index];
-    std::vector<int> written = step_writes(step);
-    if (const auto* launch = std::get_if<LaunchStep>(&step.action)) written = launch->results;
-    for (int index_of_buffer : written) {
-      const PlanBuffer& buffer = on.plan->buffers[static_cast<size_t>(index_of_buffer)];
-      std::vector<char> bytes(static_cast<size_t>(buffer.bytes));
-      STEPC_TRY(device.copy_out(bytes.data(), on.addresses[static_cast<size_t>(index_of_buffer)], buffer.bytes));
-      if (const auto element = find_nan(buffer.type.dtype, bytes))
-        return system_error("program @{}: step {} ({}) made NaN in %{} {}, first at element {}", on.plan->program,
-                            index, step.name, buffer.name, type_text(buffer.type), *element);
-    }
-    return {};
-  }
-
-  Status run_steps(BoundPlan& on, const RunOptions& options) {
-    std::vector<EventHandle> events;
-    const auto mark = [&]() -> Status {
-      if (!options.profile) return {};
-      STEPC_ASSIGN(const EventHandle event, device.record_event());
-      events.push_back(event);
-      return {};
-    };
-    STEPC_TRY(mark());
-    for (size_t step = 0; step < on.plan->steps.size(); ++step) {
-      if (auto status = run_step(on, step); !status) {
+  Status walk(const Runner& runner, Slot& slot, size_t begin, size_t end, const RunOptions& run) {
+    for (size_t step = begin; step < end; ++step) {
+      if (auto status = runner.bound.run_step(device, kernels, options.host_functions, step); !status) {
         Error error = std::move(status).error();
-        error.message = fmt::format("program @{}: step {} ({}): {}", on.plan->program, step, on.plan->steps[step].name,
-                                    error.message);
-        return tl::unexpected(std::move(error));
+        error.message = fmt::format("step {} ({}): {}", step, runner.plan().steps[step].name, error.message);
+        return tl::unexpected(within(runner.plan(), std::move(error)));
       }
-      STEPC_TRY(mark());
-      if (options.check) STEPC_TRY(check_step(on, step));
+      if (run.profile) STEPC_TRY(mark(slot));
+      if (run.check) STEPC_TRY(runner.bound.check_step(device, step));
     }
-    STEPC_TRY(device.synchronize());
-    for (size_t step = 0; step + 1 < events.size(); ++step) {
-      STEPC_ASSIGN(const double milliseconds, device.milliseconds_between(events[step], events[step + 1]));
-      on.milliseconds[step] += milliseconds;
-    }
-    on.profiled_runs += options.profile ? 1 : 0;
-    device.release_events();
     return {};
+  }
+
+  // Half 0 or 1 of the steps. The first run walks: what a kernel needs once happens outside of graphs.
+  Status run_half(Runner& runner, Slot& slot, size_t half, const RunOptions& run) {
+    const size_t middle = runner.bound.outputs_end();
+    const size_t begin = half == 0 ? 0 : middle, end = half == 0 ? middle : runner.plan().steps.size();
+    const bool walks = run.profile || run.check || runner.runs == 0;
+    if (walks || !options.graphs || !device.makes_graphs() || !runner.bound.fits_graph(begin, end))
+      return walk(runner, slot, begin, end, run);
+    std::optional<GraphHandle>& graph = runner.graphs[half];
+    if (!graph) {
+      STEPC_TRY(device.begin_graph());
+      const Status taken_down = walk(runner, slot, begin, end, run);
+      auto made = device.end_graph(runner.plan().program + (half == 0 ? "" : " after its outputs"));
+      STEPC_TRY(taken_down);
+      if (!made) return tl::unexpected(within(runner.plan(), std::move(made).error()));
+      graph = *made;
+    }
+    if (auto status = device.run_graph(*graph); !status)
+      return tl::unexpected(within(runner.plan(), std::move(status).error()));
+    return {};
+  }
+
+  Status submit(Runner& runner, Slot& slot, const Inputs& given, const RunOptions& run) {
+    if (run.poison) STEPC_TRY(places->poison(runner.plan()));
+    STEPC_TRY(send_inputs(runner, slot, given));
+    slot.profiled = run.profile;
+    if (run.profile) STEPC_TRY(mark(slot));
+    STEPC_TRY(run_half(runner, slot, 0, run));
+    STEPC_TRY(send_outputs(runner, slot));
+    STEPC_ASSIGN(slot.ready, device.record_event());
+    STEPC_TRY(run_half(runner, slot, 1, run));
+    STEPC_ASSIGN(slot.done, device.record_event());
+    ++runner.runs;
+    return {};
+  }
+
+  Status finish(Runner& runner, Slot& slot) {
+    if (auto status = device.wait_for(slot.done); !status)
+      return tl::unexpected(within(runner.plan(), std::move(status).error()));
+    for (size_t step = 0; slot.profiled && step + 1 < slot.events.size(); ++step) {
+      STEPC_ASSIGN(const double milliseconds, device.milliseconds_between(slot.events[step], slot.events[step + 1]));
+      runner.milliseconds[step] += milliseconds;
+    }
+    runner.profiled_runs += slot.profiled ? 1 : 0;
+    slot.events.insert(slot.events.end(), {slot.ready, slot.done});
+    device.release_events(slot.events);
+    slot.events.clear();
+    slot.state = Slot::State::free;
+    return {};
+  }
+
+  Slot& slot_of(RunHandle run) {
+    return runners[static_cast<size_t>(run.program)].slots[static_cast<size_t>(run.slot)];
   }
 };
 
@@ -259,36 +241,69 @@ Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executor::~Executor() = default;
 const Bundle& Executor::bundle() const { return impl_->bundle; }
 
-Result<std::unique_ptr<Executor>> Executor::create(Device& device, Bundle bundle,
-                                                   std::map<std::string, HostFunction> host_functions) {
+Result<std::unique_ptr<Executor>> Executor::create(Device& device, Bundle bundle, ExecutorOptions options) {
   STEPC_TRY(verify_bundle(bundle));
-  auto impl = std::make_unique<Impl>(device, std::move(bundle), std::move(host_functions));
-  STEPC_TRY(impl->allocate());
+  auto impl = std::make_unique<Impl>(device, std::move(bundle), std::move(options));
+  STEPC_ASSIGN(auto places, BufferPlaces::allocate(device, impl->bundle, impl->options.separate_buffers));
+  impl->places.emplace(std::move(places));
   STEPC_TRY(impl->load_kernels());
   for (const Plan& plan : impl->bundle.plans) impl->bind(plan);
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));
 }
 
-Result<std::map<std::string, HostTensor>> Executor::run(std::string_view program,
-                                                        const std::map<std::string, HostTensorView>& inputs,
-                                                        const RunOptions& options) {
-  BoundPlan* const on = impl_->find(program);
-  if (!on) return user_error("module \"{}\" has no program @{}", impl_->bundle.module_name, program);
-  if (options.poison)
-    STEPC_TRY(impl_->device.fill(impl_->place(PlanArena::activations, 0), 0xff, 1, on->plan->activations_bytes));
-  STEPC_TRY(impl_->send_inputs(*on, inputs));
-  STEPC_TRY(impl_->run_steps(*on, options));
-  return impl_->fetch_outputs(*on);
+Result<RunHandle> Executor::start(std::string_view program, const Inputs& inputs, const RunOptions& options) {
+  auto& runners = impl_->runners;
+  const auto found = std::find_if(runners.begin(), runners.end(),
+                                  [&](const Runner& runner) { return runner.plan().program == program; });
+  if (found == runners.end()) return user_error("module \"{}\" has no program @{}", impl_->bundle.module_name, program);
+  STEPC_CHECK(!impl_->fetch_expected, "a run of @{} before the outputs of the one before were fetched", program);
+  STEPC_TRY(impl_->check_inputs(found->plan(), inputs));
+  const int64_t number = found->runs;
+  const RunHandle run{static_cast<int>(found - runners.begin()), static_cast<int>(number % 2), number};
+  Slot& slot = impl_->slot_of(run);
+  if (slot.state == Slot::State::fetched) STEPC_TRY(impl_->finish(*found, slot));
+  STEPC_TRY(impl_->submit(*found, slot, inputs, options));
+  slot.state = Slot::State::started;
+  slot.number = number;
+  impl_->fetch_expected = true;
+  return run;
+}
+
+Result<Executor::Outputs> Executor::outputs(RunHandle run) {
+  Runner& runner = impl_->runners[static_cast<size_t>(run.program)];
+  Slot& slot = impl_->slot_of(run);
+  STEPC_CHECK(slot.state == Slot::State::started && slot.number == run.number,
+              "outputs of run {} of @{}, which has none", run.number, runner.plan().program);
+  impl_->fetch_expected = false;
+  slot.state = Slot::State::fetched;
+  if (auto status = impl_->device.wait_for(slot.ready); !status)
+    return tl::unexpected(within(runner.plan(), std::move(status).error()));
+  return impl_->collect(runner, slot);
+}
+
+Status Executor::finish(RunHandle run) {
+  Slot& slot = impl_->slot_of(run);
+  if (slot.state == Slot::State::free || slot.number != run.number) return {};
+  STEPC_CHECK(slot.state == Slot::State::fetched, "run {} is finished before its outputs are fetched", run.number);
+  return impl_->finish(impl_->runners[static_cast<size_t>(run.program)], slot);
+}
+
+Result<Executor::Outputs> Executor::run(std::string_view program, const Inputs& inputs, const RunOptions& options) {
+  STEPC_ASSIGN(const RunHandle handle, start(program, inputs, options));
+  STEPC_ASSIGN(Outputs results, outputs(handle));
+  STEPC_TRY(finish(handle));
+  return results;
 }
 
 Status Executor::read_persistent(std::string_view name,
                                  const std::function<Status(std::span<const char>)>& sink) const {
   const PersistentPlacement* tensor = impl_->bundle.persistents.find(name);
   if (!tensor) return user_error("module \"{}\" has no tensor @{}", impl_->bundle.module_name, name);
+  const DeviceAddress address = impl_->places->persistent(*tensor);
   std::vector<char> piece(static_cast<size_t>(std::min(tensor->bytes, kPieceBytes)));
   for (int64_t at = 0; at < tensor->bytes; at += kPieceBytes) {
     const int64_t bytes = std::min(kPieceBytes, tensor->bytes - at);
-    STEPC_TRY(impl_->device.copy_out(piece.data(), impl_->place(tensor->arena, tensor->offset_bytes + at), bytes));
+    STEPC_TRY(impl_->device.copy_out(piece.data(), address + at, bytes));
     STEPC_TRY(sink({piece.data(), static_cast<size_t>(bytes)}));
   }
   return {};
@@ -310,19 +325,20 @@ Status Executor::write_persistent(std::string_view name, const HostTensorView& t
   const PersistentPlacement* at = impl_->bundle.persistents.find(name);
   if (!at) return user_error("module \"{}\" has no tensor @{}", impl_->bundle.module_name, name);
   STEPC_TRY(check_tensor(fmt::format("@{}", name), tensor, at->type));
-  return impl_->device.copy_in(impl_->place(at->arena, at->offset_bytes), tensor.bytes.data(), at->bytes);
+  return impl_->device.copy_in(impl_->places->persistent(*at), tensor.bytes.data(), at->bytes);
 }
 
 std::vector<StepTime> Executor::step_times() const {
   std::vector<StepTime> times;
-  for (const BoundPlan& on : impl_->bound) {
-    if (on.profiled_runs == 0) continue;
-    for (size_t s = 0; s < on.plan->steps.size(); ++s) {
-      const PlanStep& step = on.plan->steps[s];
+  for (const Runner& runner : impl_->runners) {
+    if (runner.profiled_runs == 0) continue;
+    const Plan& plan = runner.plan();
+    for (size_t s = 0; s < plan.steps.size(); ++s) {
+      const PlanStep& step = plan.steps[s];
       const auto* launch = std::get_if<LaunchStep>(&step.action);
       const std::string kernel = launch ? impl_->bundle.kernels[static_cast<size_t>(launch->kernel)].name : "";
-      times.push_back({on.plan->program, step.name, kernel, step.phase, step.flops, step.bytes, on.profiled_runs,
-                       on.milliseconds[s]});
+      times.push_back({plan.program, step.name, kernel, step.phase, step.flops, step.bytes, runner.profiled_runs,
+                       runner.milliseconds[s]});
     }
   }
   return times;

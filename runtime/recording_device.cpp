@@ -12,9 +12,12 @@ class RecordingDevice : public Device {
 
   Result<DeviceAddress> allocate(int64_t bytes) override {
     STEPC_ASSIGN(const DeviceAddress address, device_.allocate(bytes));
-    const int number = allocations_made_++;
-    allocations_[address] = {number, bytes};
-    log_ += fmt::format("a{} = allocate {}\n", number, bytes);
+    log_ += fmt::format("{} = allocate {}\n", add(address, 'a', bytes), bytes);
+    return address;
+  }
+  Result<DeviceAddress> allocate_unset(int64_t bytes) override {
+    STEPC_ASSIGN(const DeviceAddress address, device_.allocate_unset(bytes));
+    log_ += fmt::format("{} = allocate_unset {}\n", add(address, 'a', bytes), bytes);
     return address;
   }
   void free(DeviceAddress address) override {
@@ -53,14 +56,55 @@ class RecordingDevice : public Device {
     log_ += fmt::format("launch {} x {} ({})\n", symbols_[kernel], grid, arguments);
     return device_.launch(kernel, grid, buffers, scalars);
   }
+  Result<void*> allocate_host(int64_t bytes) override {
+    STEPC_ASSIGN(void* const memory, device_.allocate_host(bytes));
+    log_ += fmt::format("{} = allocate_host {}\n", add(of_host(memory), 'h', bytes), bytes);
+    return memory;
+  }
+  void free_host(void* memory) override {
+    log_ += fmt::format("free_host {}\n", text(of_host(memory)));
+    allocations_.erase(of_host(memory));
+    device_.free_host(memory);
+  }
+  Status copy_in_later(DeviceAddress to, const void* from, int64_t bytes) override {
+    log_ += fmt::format("copy_in_later {} <- {}, {}\n", text(to), text(of_host(from)), bytes);
+    return device_.copy_in_later(to, from, bytes);
+  }
+  Status copy_out_later(void* to, DeviceAddress from, int64_t bytes) override {
+    log_ += fmt::format("copy_out_later {} <- {}, {}\n", text(of_host(to)), text(from), bytes);
+    return device_.copy_out_later(to, from, bytes);
+  }
   Result<EventHandle> record_event() override {
-    log_ += "record_event\n";
-    return device_.record_event();
+    STEPC_ASSIGN(const EventHandle event, device_.record_event());
+    log_ += fmt::format("e{} = record_event\n", static_cast<int>(event));
+    return event;
+  }
+  Status wait_for(EventHandle event) override {
+    log_ += fmt::format("wait_for e{}\n", static_cast<int>(event));
+    return device_.wait_for(event);
   }
   Result<double> milliseconds_between(EventHandle from, EventHandle to) override {
     return device_.milliseconds_between(from, to);
   }
-  void release_events() override { device_.release_events(); }
+  void release_events(std::span<const EventHandle> events) override { device_.release_events(events); }
+  bool makes_graphs() const override { return device_.makes_graphs(); }
+  Status begin_graph() override {
+    log_ += "begin_graph\n";
+    return device_.begin_graph();
+  }
+  Result<GraphHandle> end_graph(const std::string& name) override {
+    STEPC_ASSIGN(const GraphHandle graph, device_.end_graph(name));
+    log_ += fmt::format("g{} = end_graph {}\n", static_cast<int>(graph), name);
+    return graph;
+  }
+  Status run_graph(GraphHandle graph) override {
+    log_ += fmt::format("run_graph g{}\n", static_cast<int>(graph));
+    return device_.run_graph(graph);
+  }
+  void free_graph(GraphHandle graph) override {
+    log_ += fmt::format("free_graph g{}\n", static_cast<int>(graph));
+    device_.free_graph(graph);
+  }
   Status synchronize() override {
     log_ += "synchronize\n";
     return device_.synchronize();
@@ -68,9 +112,18 @@ class RecordingDevice : public Device {
 
  private:
   struct Allocation {
-    int number;
+    std::string name;
     int64_t bytes;
   };
+
+  // Host memory has a name of its own, but lies among the other addresses.
+  static DeviceAddress of_host(const void* memory) {
+    return static_cast<DeviceAddress>(reinterpret_cast<uintptr_t>(memory));
+  }
+  const std::string& add(DeviceAddress address, char kind, int64_t bytes) {
+    int& made = kind == 'h' ? host_allocations_made_ : allocations_made_;
+    return (allocations_[address] = {fmt::format("{}{}", kind, made++), bytes}).name;
+  }
 
   // "a1+64": the allocation that holds the address, and the distance from its start.
   std::string text(DeviceAddress address) const {
@@ -79,7 +132,7 @@ class RecordingDevice : public Device {
     const auto& [base, allocation] = *std::prev(after);
     const uint64_t distance = static_cast<uint64_t>(address) - static_cast<uint64_t>(base);
     if (distance > static_cast<uint64_t>(allocation.bytes)) return "unknown";
-    return distance == 0 ? fmt::format("a{}", allocation.number) : fmt::format("a{}+{}", allocation.number, distance);
+    return distance == 0 ? allocation.name : fmt::format("{}+{}", allocation.name, distance);
   }
 
   Device& device_;
@@ -87,6 +140,7 @@ class RecordingDevice : public Device {
   std::map<DeviceAddress, Allocation> allocations_;
   std::map<KernelHandle, std::string> symbols_;
   int allocations_made_ = 0;
+  int host_allocations_made_ = 0;
 };
 
 }  // namespace

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "ir/support/check.h"
 #include "runtime/cuda/driver_errors.h"
+#include "runtime/cuda/graph.h"
 #include "runtime/cuda/module.h"
 #include "runtime/cuda/tensor_map.h"
+#include "runtime/handle_pool.h"
 
 namespace stepc {
 namespace {
@@ -29,6 +33,12 @@ struct LoadedKernel {
   std::map<std::vector<DeviceAddress>, std::vector<CUtensorMap>> maps;
 };
 
+// A recorded event, and what had been launched before it.
+struct Event {
+  CUevent event = nullptr;
+  int64_t launched = 0;
+};
+
 // What a launch passes, kept in place while the driver reads it.
 struct Arguments {
   std::vector<uint64_t> words;  // addresses, then scalars
@@ -43,6 +53,7 @@ class Cuda final : public CudaDevice {
 
   const CudaDeviceInfo& info() const override { return info_; }
   Result<DeviceAddress> allocate(int64_t bytes) override;
+  Result<DeviceAddress> allocate_unset(int64_t bytes) override;
   void free(DeviceAddress address) override { driver_.cuMemFree(driver_address(address)); }
   Result<int64_t> available_bytes() override;
   Status copy_in(DeviceAddress to, const void* from, int64_t bytes) override;
@@ -52,9 +63,20 @@ class Cuda final : public CudaDevice {
   Result<KernelHandle> load(const KernelCode& kernel) override;
   Status launch(KernelHandle kernel, int64_t grid, std::span<const DeviceAddress> buffers,
                 std::span<const int64_t> scalars) override;
+  Result<void*> allocate_host(int64_t bytes) override;
+  void free_host(void* memory) override { driver_.cuMemFreeHost(memory); }
+  Status copy_in_later(DeviceAddress to, const void* from, int64_t bytes) override;
+  Status copy_out_later(void* to, DeviceAddress from, int64_t bytes) override;
   Result<EventHandle> record_event() override;
+  Status wait_for(EventHandle event) override;
   Result<double> milliseconds_between(EventHandle from, EventHandle to) override;
-  void release_events() override { events_used_ = 0; }
+  void release_events(std::span<const EventHandle> events) override;
+  // Whoever wants to wait after each launch wants no graphs.
+  bool makes_graphs() const override { return !options_.synchronous; }
+  Status begin_graph() override;
+  Result<GraphHandle> end_graph(const std::string& name) override;
+  Status run_graph(GraphHandle graph) override;
+  void free_graph(GraphHandle graph) override { graphs_.take(graph); }
   Status synchronize() override;
 
  private:
@@ -72,10 +94,13 @@ class Cuda final : public CudaDevice {
   bool has_context_ = false;
   CUstream stream_ = nullptr;
   std::vector<LoadedKernel> kernels_;
-  std::vector<CUevent> events_;  // the first `events_used_` are recorded, the others wait to be used again
-  size_t events_used_ = 0;
+  HandlePool<EventHandle, Event> events_;
+  std::vector<CUevent> all_events_, spare_events_;
+  HandlePool<GraphHandle, CudaGraph> graphs_;
+  std::optional<CudaGraph> taking_down_;
   Arguments arguments_;
-  int64_t launches_unfinished_ = 0;  // since the last synchronisation
+  int64_t launched_ = 0;  // kernels
+  int64_t finished_ = 0;  // of them, known to have ended well
   std::string last_launched_;
 };
 
@@ -130,7 +155,8 @@ Status Cuda::describe() {
 
 Cuda::~Cuda() {
   kernels_.clear();
-  for (CUevent event : events_) driver_.cuEventDestroy(event);
+  graphs_ = {};
+  for (CUevent event : all_events_) driver_.cuEventDestroy(event);
   if (stream_) driver_.cuStreamDestroy(stream_);
   if (has_context_) driver_.cuDevicePrimaryCtxRelease(device_);
 }
@@ -144,6 +170,13 @@ Result<int64_t> Cuda::available_bytes() {
 }
 
 Result<DeviceAddress> Cuda::allocate(int64_t bytes) {
+  STEPC_ASSIGN(const DeviceAddress address, allocate_unset(bytes));
+  STEPC_DRIVER(driver_, cuMemsetD8Async, unfinished(), driver_address(address), 0,
+               static_cast<size_t>(std::max<int64_t>(bytes, 1)), stream_);
+  return address;
+}
+
+Result<DeviceAddress> Cuda::allocate_unset(int64_t bytes) {
   STEPC_CHECK(bytes >= 0, "{} bytes", bytes);
   CUdeviceptr address = 0;
   const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
@@ -157,21 +190,37 @@ Result<DeviceAddress> Cuda::allocate(int64_t bytes) {
     return tl::unexpected(
         driver_error(driver_, "cuMemAlloc", result, joined(fmt::format("{} bytes", size), unfinished())));
   STEPC_CHECK(address % kAllocationAlignment == 0, "cuMemAlloc gave {:#x}", address);
-  STEPC_DRIVER(driver_, cuMemsetD8Async, unfinished(), address, 0, size, stream_);
   return static_cast<DeviceAddress>(address);
 }
 
 // The caller's memory is free to change when this returns.
 Status Cuda::copy_in(DeviceAddress to, const void* from, int64_t bytes) {
-  if (bytes <= 0) return {};
-  STEPC_DRIVER(driver_, cuMemcpyHtoDAsync, unfinished(), driver_address(to), from, static_cast<size_t>(bytes), stream_);
-  return synchronize();
+  STEPC_TRY(copy_in_later(to, from, bytes));
+  return bytes > 0 ? synchronize() : Status();
 }
 
 Status Cuda::copy_out(void* to, DeviceAddress from, int64_t bytes) {
+  STEPC_TRY(copy_out_later(to, from, bytes));
+  return bytes > 0 ? synchronize() : Status();
+}
+
+Result<void*> Cuda::allocate_host(int64_t bytes) {
+  void* memory = nullptr;
+  const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  STEPC_DRIVER(driver_, cuMemAllocHost, fmt::format("{} bytes of pinned host memory", size), &memory, size);
+  return memory;
+}
+
+Status Cuda::copy_in_later(DeviceAddress to, const void* from, int64_t bytes) {
+  if (bytes <= 0) return {};
+  STEPC_DRIVER(driver_, cuMemcpyHtoDAsync, unfinished(), driver_address(to), from, static_cast<size_t>(bytes), stream_);
+  return {};
+}
+
+Status Cuda::copy_out_later(void* to, DeviceAddress from, int64_t bytes) {
   if (bytes <= 0) return {};
   STEPC_DRIVER(driver_, cuMemcpyDtoHAsync, unfinished(), to, driver_address(from), static_cast<size_t>(bytes), stream_);
-  return synchronize();
+  return {};
 }
 
 Status Cuda::copy(DeviceAddress to, DeviceAddress from, int64_t bytes) {
@@ -264,41 +313,83 @@ Status Cuda::launch(KernelHandle handle, int64_t grid, std::span<const DeviceAdd
   STEPC_ASSIGN(const std::vector<CUtensorMap>* const maps, tensor_maps(kernel, buffers));
   gather(buffers, scalars, *maps);
   STEPC_TRY(submit(kernel, grid));
-  ++launches_unfinished_;
+  if (taking_down_) {
+    taking_down_->add_kernel(kernel.symbol);
+    return {};
+  }
+  ++launched_;
   last_launched_ = kernel.symbol;
   return options_.synchronous ? synchronize() : Status();
+}
+
+// ---- graphs ------------------------------------------------------------------------------------------------------
+
+Status Cuda::begin_graph() {
+  STEPC_CHECK(!taking_down_, "a graph inside a graph");
+  STEPC_ASSIGN(taking_down_, CudaGraph::begin(driver_, stream_));
+  return {};
+}
+
+Result<GraphHandle> Cuda::end_graph(const std::string& name) {
+  STEPC_CHECK(taking_down_, "graph {} was not begun", name);
+  CudaGraph graph = *std::exchange(taking_down_, std::nullopt);
+  STEPC_TRY(graph.end(stream_, name));
+  return graphs_.put(std::move(graph));
+}
+
+Status Cuda::run_graph(GraphHandle handle) {
+  CudaGraph& graph = graphs_[handle];
+  STEPC_DRIVER(driver_, cuGraphLaunch, joined(fmt::format("graph {}", graph.name()), unfinished()), graph.instance(),
+               stream_);
+  launched_ += graph.kernels();
+  if (graph.kernels() > 0) last_launched_ = graph.last_kernel();
+  return {};
 }
 
 // ---- order and time ----------------------------------------------------------------------------------------------
 
 // Which kernels an error may come from: it shows at whatever is called after it.
 std::string Cuda::unfinished() const {
-  if (launches_unfinished_ == 0) return "";
-  if (launches_unfinished_ == 1) return fmt::format("after kernel {}", last_launched_);
-  return fmt::format("after {} kernels, the last of them {}", launches_unfinished_, last_launched_);
+  const int64_t count = launched_ - finished_;
+  if (count == 0) return "";
+  if (count == 1) return fmt::format("after kernel {}", last_launched_);
+  return fmt::format("after {} kernels, the last of them {}", count, last_launched_);
 }
 
 Status Cuda::synchronize() {
   STEPC_DRIVER(driver_, cuStreamSynchronize, unfinished(), stream_);
-  launches_unfinished_ = 0;
+  finished_ = launched_;
   return {};
 }
 
 Result<EventHandle> Cuda::record_event() {
-  if (events_used_ == events_.size()) {
+  if (spare_events_.empty()) {
     CUevent event = nullptr;
     STEPC_DRIVER(driver_, cuEventCreate, "", &event, CU_EVENT_DEFAULT);
-    events_.push_back(event);
+    all_events_.push_back(event);
+    spare_events_.push_back(event);
   }
-  STEPC_DRIVER(driver_, cuEventRecord, unfinished(), events_[events_used_], stream_);
-  return static_cast<EventHandle>(events_used_++);
+  const CUevent event = spare_events_.back();
+  STEPC_DRIVER(driver_, cuEventRecord, unfinished(), event, stream_);
+  spare_events_.pop_back();
+  return events_.put({event, launched_});
+}
+
+Status Cuda::wait_for(EventHandle handle) {
+  const Event& event = events_[handle];
+  STEPC_DRIVER(driver_, cuEventSynchronize, unfinished(), event.event);
+  finished_ = std::max(finished_, event.launched);
+  return {};
+}
+
+void Cuda::release_events(std::span<const EventHandle> events) {
+  for (EventHandle event : events) spare_events_.push_back(events_.take(event).event);
 }
 
 Result<double> Cuda::milliseconds_between(EventHandle from, EventHandle to) {
-  const CUevent first = events_[static_cast<size_t>(from)], last = events_[static_cast<size_t>(to)];
-  STEPC_DRIVER(driver_, cuEventSynchronize, unfinished(), last);
+  STEPC_TRY(wait_for(to));
   float milliseconds = 0;
-  STEPC_DRIVER(driver_, cuEventElapsedTime, "", &milliseconds, first, last);
+  STEPC_DRIVER(driver_, cuEventElapsedTime, "", &milliseconds, events_[from].event, events_[to].event);
   return milliseconds;
 }
 

@@ -10,6 +10,7 @@
 
 #include "ir/support/check.h"
 #include "ir/support/thread_pool.h"
+#include "runtime/handle_pool.h"
 #include "runtime/host/host_memory.h"
 
 namespace stepc {
@@ -77,6 +78,7 @@ class HostDevice : public Device {
     memory_.emplace(address, std::move(memory));
     return address;
   }
+  Result<DeviceAddress> allocate_unset(int64_t bytes) override { return allocate(bytes); }
   void free(DeviceAddress address) override { memory_.erase(address); }
   Result<int64_t> available_bytes() override { return available_host_bytes(); }
 
@@ -125,15 +127,30 @@ class HostDevice : public Device {
     return {};
   }
 
-  Result<EventHandle> record_event() override {
-    events_.push_back(std::chrono::steady_clock::now());
-    return static_cast<EventHandle>(events_.size() - 1);
+  Result<void*> allocate_host(int64_t bytes) override {
+    STEPC_ASSIGN(const DeviceAddress address, allocate(bytes));
+    return pointer(address);
   }
+  void free_host(void* memory) override { free(address_of(memory)); }
+  Status copy_in_later(DeviceAddress to, const void* from, int64_t bytes) override { return copy_in(to, from, bytes); }
+  Status copy_out_later(void* to, DeviceAddress from, int64_t bytes) override { return copy_out(to, from, bytes); }
+
+  Result<EventHandle> record_event() override { return events_.put(std::chrono::steady_clock::now()); }
+  Status wait_for(EventHandle) override { return {}; }
   Result<double> milliseconds_between(EventHandle from, EventHandle to) override {
-    const auto duration = events_[static_cast<size_t>(to)] - events_[static_cast<size_t>(from)];
-    return std::chrono::duration<double, std::milli>(duration).count();
+    return std::chrono::duration<double, std::milli>(events_[to] - events_[from]).count();
   }
-  void release_events() override { events_.clear(); }
+  void release_events(std::span<const EventHandle> events) override {
+    for (EventHandle event : events) events_.take(event);
+  }
+
+  // Calls are done when they return: there is nothing to be gained.
+  bool makes_graphs() const override { return false; }
+  Status begin_graph() override { STEPC_UNREACHABLE("a graph on the host"); }
+  Result<GraphHandle> end_graph(const std::string& name) override { STEPC_UNREACHABLE("graph {} on the host", name); }
+  Status run_graph(GraphHandle) override { STEPC_UNREACHABLE("a graph on the host"); }
+  void free_graph(GraphHandle) override {}
+
   Status synchronize() override { return {}; }
 
  private:
@@ -154,7 +171,7 @@ class HostDevice : public Device {
   std::vector<Memory> shared_;  // per thread
   int64_t shared_bytes_ = -1;
   std::vector<void*> pointers_;
-  std::vector<std::chrono::steady_clock::time_point> events_;
+  HandlePool<EventHandle, std::chrono::steady_clock::time_point> events_;
 };
 
 }  // namespace

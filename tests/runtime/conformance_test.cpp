@@ -144,7 +144,8 @@ TEST_CASE("devices: events lie in the order of calls, and can be recorded again"
       const EventHandle last = device.record_event().value();
       REQUIRE(device.synchronize().has_value());
       CHECK(device.milliseconds_between(first, last).value() >= 0);
-      device.release_events();
+      const EventHandle both[] = {first, last};
+      device.release_events(both);
     }
     device.free(at);
   });

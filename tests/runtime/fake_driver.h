@@ -39,7 +39,7 @@ struct FakeDriver {
   std::vector<Map> maps;
   std::map<CUdeviceptr, size_t> allocations;
   std::set<CUmodule> modules;
-  int contexts = 0, streams = 0, events = 0, synchronized = 0;
+  int contexts = 0, streams = 0, events = 0, synchronized = 0, pinned = 0, graphs = 0, graph_instances = 0;
   int shared_asked = 0;
 
   Driver table();
@@ -53,6 +53,7 @@ struct FakeDriver {
   void add_memory(Driver& driver);
   void add_streams(Driver& driver);
   void add_modules(Driver& driver);
+  void add_graphs(Driver& driver);
   CUresult launch(const CUlaunchConfig* config, void** parameters);
 };
 
@@ -102,6 +103,11 @@ inline void FakeDriver::add_memory(Driver& driver) {
     allocations.erase(address);
     return std::free(reinterpret_cast<void*>(address)), CUDA_SUCCESS;
   };
+  driver.cuMemAllocHost = [this](void** memory, size_t bytes) {
+    ++pinned;
+    return *memory = std::malloc(bytes), outcome("cuMemAllocHost");
+  };
+  driver.cuMemFreeHost = [this](void* memory) { return --pinned, std::free(memory), CUDA_SUCCESS; };
   driver.cuMemGetInfo = [this](size_t* available, size_t* total) {
     return *available = memory_bytes - used_bytes, *total = memory_bytes, CUDA_SUCCESS;
   };
@@ -133,11 +139,25 @@ inline void FakeDriver::add_streams(Driver& driver) {
   };
   driver.cuEventDestroy = [this](CUevent) { return --events, CUDA_SUCCESS; };
   driver.cuEventRecord = [](CUevent, CUstream) { return CUDA_SUCCESS; };
-  driver.cuEventSynchronize = [](CUevent) { return CUDA_SUCCESS; };
+  driver.cuEventSynchronize = [this](CUevent) { return outcome("cuEventSynchronize"); };
   driver.cuEventElapsedTime = [](float* milliseconds, CUevent from, CUevent to) {
-    *milliseconds = 0.5F * static_cast<float>(reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from));
+    *milliseconds = 0.5F * static_cast<float>(reinterpret_cast<intptr_t>(to) - reinterpret_cast<intptr_t>(from));
     return CUDA_SUCCESS;
   };
+}
+
+inline void FakeDriver::add_graphs(Driver& driver) {
+  driver.cuStreamBeginCapture = [this](CUstream, CUstreamCaptureMode) { return outcome("cuStreamBeginCapture"); };
+  driver.cuStreamEndCapture = [this](CUstream, CUgraph* graph) {
+    return *graph = fake_handle<CUgraph>(++graphs), outcome("cuStreamEndCapture");
+  };
+  driver.cuGraphInstantiate = [this](CUgraphExec* instance, CUgraph, unsigned long long) {
+    *instance = fake_handle<CUgraphExec>(++graph_instances);
+    return outcome("cuGraphInstantiate");
+  };
+  driver.cuGraphLaunch = [this](CUgraphExec, CUstream) { return outcome("cuGraphLaunch"); };
+  driver.cuGraphExecDestroy = [this](CUgraphExec) { return --graph_instances, CUDA_SUCCESS; };
+  driver.cuGraphDestroy = [this](CUgraph) { return --graphs, CUDA_SUCCESS; };
 }
 
 inline CUresult FakeDriver::launch(const CUlaunchConfig* config, void** parameters) {
@@ -190,6 +210,7 @@ inline Driver FakeDriver::table() {
   add_memory(driver);
   add_streams(driver);
   add_modules(driver);
+  add_graphs(driver);
   driver.fault_report = [this] { return std::exchange(report, ""); };
   return driver;
 }

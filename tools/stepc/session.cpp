@@ -30,6 +30,14 @@ std::vector<TensorStream> persistent_streams(const Executor& executor) {
   return streams;
 }
 
+double scalar_of(const Executor::Outputs& outputs, const std::string& name) {
+  return elements<float>(outputs.at(name)).at(0);
+}
+
+HostTensorView ids_view(const std::vector<int32_t>& ids, Shape shape) {
+  return {{Dtype::i32, std::move(shape)}, {reinterpret_cast<const char*>(ids.data()), ids.size() * 4}};
+}
+
 void DeviceOptions::add_to(CLI::App& command) {
   command
       .add_option("--threads", threads, "Threads that kernels run on (0: one per core); results do not depend on it")
@@ -42,6 +50,9 @@ void DeviceOptions::add_device_to(CLI::App& command) {
   command.add_option("--device", choice.name, "host, emulator (runs GPU code on the CPU), cuda or cuda:N");
   command.add_option("--arch", choice.arch, "Architecture to compile for (default: the device's own)");
   command.add_flag("--sync", choice.synchronous, "Wait after each launch of a GPU, so that an error names its kernel");
+  command.add_flag("!--no-graph", graphs, "Launch a GPU's kernels one by one instead of as graphs");
+  command.add_flag("--separate-buffers", separate_buffers,
+                   "Memory of its own for each buffer: for tools that look for stray accesses");
   command.add_option("--emulator-seed", choice.seed, "Of the order in which the emulator lets things happen");
 }
 
@@ -77,7 +88,10 @@ Result<Session> Session::create(Module module, const DeviceOptions& options) {
                compile_module(std::move(module), open.target, options, {.prefer_cubins = open.takes_cubins}));
   Session session;
   session.device_ = std::move(open.device);
-  STEPC_ASSIGN(session.executor_, Executor::create(*session.device_, std::move(lowered.bundle)));
+  STEPC_ASSIGN(
+      session.executor_,
+      Executor::create(*session.device_, std::move(lowered.bundle),
+                       {.graphs = options.graphs, .separate_buffers = options.separate_buffers, .host_functions = {}}));
   session.compile_seconds_ = seconds_now() - start;
   return session;
 }

@@ -19,6 +19,8 @@ struct DeviceOptions {
   DeviceChoice choice;
   int threads = 0;  // 0: one per core
   std::string cache_folder;
+  bool graphs = true;             // run the steps of a GPU's programs as graphs
+  bool separate_buffers = false;  // each in memory of its own
 
   void add_to(CLI::App& command);
   void add_device_to(CLI::App& command);
@@ -74,6 +76,11 @@ std::vector<T> elements(const HostTensor& tensor) {
 
 // Every parameter and state, to be written to a file tensor by tensor.
 std::vector<TensorStream> persistent_streams(const Executor& executor);
+
+// An f32 output of shape [].
+double scalar_of(const Executor::Outputs& outputs, const std::string& name);
+// Token ids as an input.
+HostTensorView ids_view(const std::vector<int32_t>& ids, Shape shape);
 
 double seconds_now();  // monotonic
 

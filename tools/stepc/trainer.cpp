@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <sstream>
+#include <utility>
 
 #include "ir/support/file.h"
 #include "model/programs.h"
@@ -20,13 +21,7 @@ namespace {
 volatile std::sig_atomic_t g_signal = 0;
 void remember_signal(int number) { g_signal = number; }
 
-double scalar(const std::map<std::string, HostTensor>& outputs, const std::string& name) {
-  return elements<float>(outputs.at(name)).at(0);
-}
-
-HostTensorView ids_view(const std::vector<int32_t>& ids, Shape shape) {
-  return {{Dtype::i32, std::move(shape)}, {reinterpret_cast<const char*>(ids.data()), ids.size() * 4}};
-}
+bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 // A resumed run goes on in the data that it was trained on.
 Status check_data(const Checkpoint& resume, const Shard& train, const TrainRunOptions& options) {
@@ -67,9 +62,6 @@ Result<Trainer> Trainer::create(const Config& config, const TrainRunOptions& opt
 }
 
 Status Trainer::start(const std::optional<Checkpoint>& resume) {
-  const auto ids = static_cast<size_t>(config_.train.batch * config_.model.seq);
-  tokens_.resize(ids);
-  targets_.resize(ids);
   Executor& executor = session_.executor();
   if (!resume) {
     const ScalarInput seed(static_cast<int32_t>(config_.train.seed));
@@ -104,69 +96,6 @@ Status Trainer::load_curves() {
   return {};
 }
 
-std::map<std::string, HostTensorView> Trainer::batch_inputs() {
-  windows_.fill(position_, config_.train.batch, tokens_, targets_);
-  const Shape shape = {config_.train.batch, config_.model.seq};
-  return {{"tokens", ids_view(tokens_, shape)}, {"targets", ids_view(targets_, shape)}};
-}
-
-// One update: `step`, or micro steps and `update`. The loss is the mean of the micro steps', so that one that is
-// no number shows; the other outputs are those of the last.
-Result<std::map<std::string, HostTensor>> Trainer::run_batch(const RunOptions& run_options) {
-  const StepScalars now = step_scalars(config_.train, step_);
-  const ScalarInput lr(static_cast<float>(now.lr)), bias1(static_cast<float>(now.inv_bias1)),
-      bias2(static_cast<float>(now.inv_bias2)), aux(static_cast<float>(now.aux_coefficient));
-  const std::map<std::string, HostTensorView> update = {
-      {"lr", lr.view()}, {"inv_bias1", bias1.view()}, {"inv_bias2", bias2.view()}};
-  const bool micro = config_.train.accumulation > 1;
-  std::map<std::string, HostTensor> outputs;
-  double loss_sum = 0;
-  for (int64_t turn = 0; turn < config_.train.accumulation; ++turn) {
-    auto inputs = batch_inputs();
-    position_ += config_.train.batch;
-    if (!is_dense(config_.model)) inputs.emplace("aux_coefficient", aux.view());
-    if (!micro) inputs.insert(update.begin(), update.end());
-    STEPC_ASSIGN(outputs, session_.executor().run(micro ? "micro_step" : "step", inputs, run_options));
-    loss_sum += scalar(outputs, "loss");
-  }
-  if (micro) {
-    const auto mean = static_cast<float>(loss_sum / static_cast<double>(config_.train.accumulation));
-    std::memcpy(outputs.at("loss").bytes.data(), &mean, sizeof mean);
-    STEPC_ASSIGN(auto more, session_.executor().run("update", update, run_options));
-    outputs.merge(more);
-  }
-  return outputs;
-}
-
-Result<Trainer::StepResult> Trainer::step() {
-  STEPC_ASSIGN(const auto outputs, run_batch({.profile = options_.profile || !options_.trace.empty()}));
-  StepResult result;
-  result.loss = scalar(outputs, "loss");
-  if (outputs.contains("aux")) result.aux = scalar(outputs, "aux");
-  if (outputs.contains("grad_norm")) result.grad_norm = scalar(outputs, "grad_norm");
-  const int64_t capacity = expert_capacity(config_.model, config_.train.batch * config_.model.seq);
-  for (int64_t layer = 0; outputs.contains(fmt::format("count.{}", layer)); ++layer) {
-    const auto counts = elements<int32_t>(outputs.at(fmt::format("count.{}", layer)));
-    result.kept.push_back(kept_share({counts.begin(), counts.end()}, capacity));
-  }
-  if (!std::isfinite(result.loss) || (result.grad_norm && !std::isfinite(*result.grad_norm)))
-    STEPC_TRY(explain_bad_step());
-  ++step_;
-  return result;
-}
-
-// The bad step changed no weight; run it again with every kernel's results looked at.
-Status Trainer::explain_bad_step() {
-  position_ -= config_.train.batch * config_.train.accumulation;
-  auto outputs = run_batch({.check = true});
-  if (!outputs) {
-    outputs.error().message = fmt::format("step {}: {}", step_ + 1, outputs.error().message);
-    return tl::unexpected(std::move(outputs).error());
-  }
-  return system_error("step {}: the loss is {}, and no kernel wrote a NaN; weights are those of step {}", step_ + 1,
-                      scalar(*outputs, "loss"), step_);
-}
-
 // Mean over whole batches of the held-out shard, in its order.
 Result<double> Trainer::held_out_loss(int64_t batches) {
   STEPC_ASSIGN(Windows windows, Windows::create(*held_out_, config_.model.seq, Windows::Order::sequential, 0));
@@ -174,13 +103,14 @@ Result<double> Trainer::held_out_loss(int64_t batches) {
   const int64_t whole = std::max<int64_t>(1, windows.count() / batch);
   batches = batches == 0 ? whole : std::min(batches, whole);
   const Shape shape = {batch, config_.model.seq};
+  std::vector<int32_t> tokens(static_cast<size_t>(numel(shape))), targets(tokens.size());
   double sum = 0;
   for (int64_t i = 0; i < batches; ++i) {
     // Spread over the shard, so that a part of it is like the whole.
-    windows.fill(i * whole / batches * batch, batch, tokens_, targets_);
-    STEPC_ASSIGN(const auto outputs, session_.executor().run("eval", {{"tokens", ids_view(tokens_, shape)},
-                                                                      {"targets", ids_view(targets_, shape)}}));
-    sum += scalar(outputs, "loss");
+    windows.fill(i * whole / batches * batch, batch, tokens, targets);
+    STEPC_ASSIGN(const auto outputs, session_.executor().run("eval", {{"tokens", ids_view(tokens, shape)},
+                                                                      {"targets", ids_view(targets, shape)}}));
+    sum += scalar_of(outputs, "loss");
   }
   return sum / static_cast<double>(batches);
 }
@@ -258,6 +188,9 @@ bool Trainer::goes_on() const {
   return step_ < config_.train.steps && !stopped && g_signal == 0;
 }
 
+// Whether something is to be done between this update and the next that wants the weights as they are.
+bool Trainer::pauses() const { return is_due(options_.eval_every, step_) || is_due(options_.checkpoint_every, step_); }
+
 Result<int> Trainer::run() {
   g_signal = 0;
   std::signal(SIGINT, remember_signal);
@@ -267,12 +200,18 @@ Result<int> Trainer::run() {
                session_.compile_seconds(), train_.count(), options_.data);
   first_step_ = step_;
   started_ = seconds_now();
-  while (goes_on()) {
+  // While the device works on an update its outputs are looked at, and the next one is started behind it; a signal
+  // that comes then ends the run after that one.
+  while (goes_on() || !flight_.empty()) {
+    if (flight_.empty()) STEPC_TRY(start_step());
     STEPC_ASSIGN(const StepResult result, step());
+    const std::vector<RunHandle> runs = std::exchange(flight_, {});
+    if (goes_on() && !pauses()) STEPC_TRY(start_step());
+    STEPC_TRY(land(runs));
     STEPC_TRY(report(result));
-    const bool last = step_ == config_.train.steps;
-    if (!last && options_.eval_every > 0 && step_ % options_.eval_every == 0) STEPC_TRY(evaluate(false));
-    if (!last && options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) STEPC_TRY(save());
+    if (step_ == config_.train.steps) break;
+    if (is_due(options_.eval_every, step_)) STEPC_TRY(evaluate(false));
+    if (is_due(options_.checkpoint_every, step_)) STEPC_TRY(save());
   }
   const double training_seconds = seconds_now() - started_;
   if (step_ == config_.train.steps) STEPC_TRY(evaluate(true));

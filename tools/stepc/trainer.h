@@ -30,6 +30,7 @@ struct TrainRunOptions {
   bool sequential = false;  // windows in the shard's order instead of shuffled
   bool json = false;        // progress as JSON lines on standard output
   bool profile = false;     // time by kernel at the end
+  bool poison = false;      // NaN in everything that is not kept, before each step
   std::string trace;        // file for the same as a trace of the average step; empty: none
 };
 
@@ -65,15 +66,22 @@ class Trainer {
   Status start(const std::optional<Checkpoint>& resume);
   Status load_curves();
   bool goes_on() const;
-  std::map<std::string, HostTensorView> batch_inputs();
-  Result<std::map<std::string, HostTensor>> run_batch(const RunOptions& run_options);
+  bool pauses() const;
+  // One update, in trainer_step.cpp. Between start_step and land a second one may be started.
+  RunOptions run_options() const;
+  void prepare_batch();
+  Status start_part(const RunOptions& how);
+  Status start_step();
+  Result<Executor::Outputs> step_outputs(const RunOptions& how);
   Result<StepResult> step();
+  Status land(const std::vector<RunHandle>& runs);
   Status explain_bad_step();
   Result<double> held_out_loss(int64_t batches);
   Status evaluate(bool whole);
   Status report(const StepResult& result);
   Status save();
   Status write_curves() const;
+  bool accumulates() const { return config_.train.accumulation > 1; }
   int64_t tokens_per_step() const { return config_.train.batch * config_.train.accumulation * config_.model.seq; }
   Status write_profile();
 
@@ -85,12 +93,15 @@ class Trainer {
   Windows windows_;
   MetricsLog log_;
 
-  int64_t step_ = 0;      // updates done
-  int64_t position_ = 0;  // windows consumed
-  double started_ = 0;    // seconds_now() of the first step
+  int64_t step_ = 0;               // updates done
+  int64_t position_ = 0;           // windows consumed
+  int64_t part_ = 0;               // of the update that is in flight: micro steps, then `update`
+  std::vector<RunHandle> flight_;  // the runs that were started for the next update; none: it is not started
+  double started_ = 0;             // seconds_now() of the first step
   int64_t first_step_ = 0;
   double last_report_ = 0;
-  std::vector<int32_t> tokens_, targets_;
+  std::vector<int32_t> tokens_, targets_;  // of the batch at prepared_
+  int64_t prepared_ = -1;
   std::vector<std::pair<double, double>> train_curve_, held_out_curve_;  // (tokens, loss)
 };
 

@@ -106,7 +106,7 @@ Result<std::vector<double>> GpuSide::run(int count) {
     STEPC_ASSIGN(const double milliseconds, device_.milliseconds_between(events[i - 1], events[i]));
     times.push_back(milliseconds);
   }
-  device_.release_events();
+  device_.release_events(events);
   return times;
 }
 
