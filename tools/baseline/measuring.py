@@ -145,7 +145,7 @@ def measure(trainer, tier, tokens, batch, steps, warmup, peak_flops, progress=Fa
            "low_ms": quarters[0], "high_ms": quarters[2], "first_step_s": taken["warmup_ms"][0] / 1e3,
            **memory_of(device), "kept_first": kept[0], "kept_last": kept[-1],
            "kept_mean": statistics.fmean(statistics.fmean(k) for k in kept[warmup:]), **taken}
-    if tier in GRAPH_TIERS:
+    if tier in GRAPH_TIERS and device.type == "cuda":
         row["cuda_graphs"] = recorded_graphs()
     if device.type == "cuda":
         seen = profile_step(trainer, *windows[-1])

@@ -166,15 +166,18 @@ def route(c, probs, capacity, equal):
         flat = torch.arange(total, device=probs.device) % c.experts
     else:
         flat = torch.sort(probs, dim=-1, descending=True, stable=True).indices[:, : c.top].reshape(-1)
-    # One row an expert, so that the running counts are sums along memory.
+    # One scan over the experts' rows put end to end: inductor splits it over the card, which it does not do with eight.
     onehot = (flat == torch.arange(c.experts, device=probs.device)[:, None]).to(torch.int32)
-    place = (onehot.cumsum(1) - 1).gather(0, flat[None]).squeeze(0)
+    running = onehot.reshape(-1).cumsum(0, dtype=torch.int32).view(c.experts, total)
+    before = F.pad(running[:-1, -1], (1, 0))
+    place = (running.gather(0, flat[None]).squeeze(0) - before[flat]).long() - 1
     dead = c.experts * capacity
     slot = torch.where(place < capacity, flat * capacity + place, dead)
-    assignment = torch.full((dead + 1,), total, dtype=torch.int64, device=probs.device)
-    # Dropped assignments share the spare last place, whose content nobody reads.
-    assignment = assignment.scatter(0, slot, torch.arange(total, device=probs.device))[:-1]
-    return flat.view(tokens, c.top), slot.view(tokens, c.top), assignment, onehot.sum(1)
+    # Dropped assignments share the spare last place, whose content nobody reads. In 32 bits, which inductor scatters.
+    assignment = torch.full((dead + 1,), total, dtype=torch.int32, device=probs.device)
+    numbers = torch.arange(total, dtype=torch.int32, device=probs.device)
+    assignment = assignment.scatter(0, slot, numbers)[:-1].long()
+    return flat.view(tokens, c.top), slot.view(tokens, c.top), assignment, running[:, -1] - before
 
 
 # ---- layers --------------------------------------------------------------------------------------------------------
