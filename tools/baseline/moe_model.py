@@ -183,6 +183,26 @@ def route(c, probs, capacity, equal):
 # ---- layers --------------------------------------------------------------------------------------------------------
 
 
+class SwiGLU(torch.autograd.Function):
+    """silu(gate) * up of [.., 2F], gate in the first half. Autograd would put the gradient together from two halves, of
+    which inductor computes both for every element; here one sigmoid serves either."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        gate, up = z.float().chunk(2, -1)
+        return (gate * torch.sigmoid(gate) * up).to(z.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (z,) = ctx.saved_tensors
+        gate, up = z.float().unflatten(-1, (2, -1)).split(1, -2)
+        sigmoid = torch.sigmoid(gate)
+        is_gate = torch.arange(2, device=z.device)[:, None] == 0
+        other = torch.where(is_gate, up * (1 + gate * (1 - sigmoid)), gate)
+        return (grad.float()[..., None, :] * sigmoid * other).to(z.dtype).flatten(-2)
+
+
 class CrossEntropy(torch.autograd.Function):
     """Mean cross-entropy over the first `vocab` columns of logits [N, padded]. Whole rows are read and written, the
     padding masked afterwards: a slice of an odd number of columns would be loaded two bytes at a time."""
@@ -253,8 +273,7 @@ def mixture(c, h, p, block, capacity, equal):
     weights = weights / weights.sum(-1, keepdim=True)
     token_of_slot = torch.where(assignment < tokens * c.top, assignment // c.top, tokens)
     x = Dispatch.apply(h, token_of_slot, slot).view(c.experts, capacity, dim)
-    gate, up = torch.bmm(x, p[block + "gate_up"]).chunk(2, -1)
-    y = (F.silu(gate.float()) * up.float()).to(h.dtype)
+    y = SwiGLU.apply(torch.bmm(x, p[block + "gate_up"]))
     out = torch.bmm(y, p[block + "down"]).view(-1, dim)
     mixed = Combine.apply(out, weights, slot, assignment)
     fraction = count.float() / (tokens * c.top)
