@@ -17,6 +17,7 @@ PRESETS = {
                    top=2, seq=256),
 }
 NORM_EPS, ROPE_THETA = 1e-5, 10000.0
+LOG2_E = math.log2(math.e)
 
 
 class Config(types.SimpleNamespace):
@@ -205,24 +206,25 @@ class SwiGLU(torch.autograd.Function):
 
 class CrossEntropy(torch.autograd.Function):
     """Mean cross-entropy over the first `vocab` columns of logits [N, padded]. Whole rows are read and written, the
-    padding masked afterwards: a slice of an odd number of columns would be loaded two bytes at a time."""
+    padding masked afterwards: a slice of an odd number of columns would be loaded two bytes at a time. In powers of two,
+    whose exponential is one instruction; inductor's online softmax would take two of them for every element."""
 
     @staticmethod
     def forward(ctx, logits, targets, vocab):
-        real = torch.arange(logits.shape[1], device=logits.device) < vocab
-        wide = torch.where(real, logits.float(), -1e30)
-        top = wide.amax(1, keepdim=True)
-        log_sum = top + (wide - top).exp().sum(1, keepdim=True).log()
+        column = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
+        scaled = torch.where(column < vocab, logits.float() * LOG2_E, -1e30)
+        top = scaled.amax(1, keepdim=True)
+        log_sum = top + torch.exp2(scaled - top).sum(1, keepdim=True).log2()
         ctx.save_for_backward(logits, targets, log_sum)
         ctx.vocab = vocab
-        return (log_sum - logits.gather(1, targets[:, None]).float()).mean()
+        return (log_sum / LOG2_E - logits.gather(1, targets[:, None]).float()).mean()
 
     @staticmethod
     def backward(ctx, grad):
         logits, targets, log_sum = ctx.saved_tensors
-        column = torch.arange(logits.shape[1], device=logits.device)
-        likely = torch.where(column < ctx.vocab, (logits.float() - log_sum).exp(), 0.0)
-        hit = (column == targets[:, None]).float()
+        column = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
+        likely = torch.where(column < ctx.vocab, torch.exp2(logits.float() * LOG2_E - log_sum), 0.0)
+        hit = (column == targets[:, None].int()).float()
         return ((likely - hit) * (grad / targets.shape[0])).to(logits.dtype), None, None
 
 
@@ -239,12 +241,33 @@ def rope_tables(c, device):
     return torch.stack((cos, cos), -1).flatten(-2)[:, None], torch.stack((-sin, sin), -1).flatten(-2)[:, None]
 
 
-def rope(x, tables, dtype):
+def turned(x, cos, sin):
     """Turns the pairs (2p, 2p+1) of the last axis: two loads an element, where halves put together would take four."""
-    cos, sin = tables
-    x = x.float()
-    partner = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-    return (x * cos + partner * sin).to(dtype)
+    wide = x.float()
+    partner = wide.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return (wide * cos + partner * sin).to(x.dtype)
+
+
+class TurnedHeads(torch.autograd.Function):
+    """q, k and v of [B, T, 3, H, d], the first two turned by RoPE.
+
+    Their gradients are put together from nine pieces: up to eight inductor makes one kernel that computes all of them
+    for every element, from more it writes each piece to its place."""
+
+    @staticmethod
+    def forward(ctx, qkv, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        q, k, v = qkv.unbind(2)
+        return turned(q, cos, sin), turned(k, cos, sin), v
+
+    @staticmethod
+    def backward(ctx, grad_q, grad_k, grad_v):
+        cos, sin = ctx.saved_tensors
+        grads = (turned(grad_q, cos, -sin), turned(grad_k, cos, -sin), grad_v)
+        heads = grad_q.shape[2]
+        size = (heads + 2) // 3
+        pieces = [piece for grad in grads for piece in grad.split(size, 2)]
+        return torch.cat(pieces, 2).unflatten(2, (3, heads)), None, None
 
 
 def attention(c, q, k, v):
@@ -290,9 +313,9 @@ def forward(c, p, tables, tokens, targets, aux_coefficient, equal):
     for layer in range(c.layers):
         block = f"blocks.{layer}."
         h = rms_norm(x, p[block + "attn_norm"]).to(c.low)
-        q, k, v = (h @ p[block + "qkv"]).view(batch, length, 3, c.heads, c.head_dim).unbind(2)
-        q, k, v = (t.transpose(1, 2) for t in (rope(q, tables, c.low), rope(k, tables, c.low), v))
-        o = attention(c, q, k, v).transpose(1, 2).reshape(h.shape)
+        qkv = (h @ p[block + "qkv"]).view(batch, length, 3, c.heads, c.head_dim)
+        q, k, v = TurnedHeads.apply(qkv, *tables)
+        o = attention(c, q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2).reshape(h.shape)
         x = x + o @ p[block + "attn_out"]
         h = rms_norm(x, p[block + "ffn_norm"]).to(c.low)
         mixed, balance, share = mixture(c, h, p, block, capacity, equal)
