@@ -208,6 +208,13 @@ class Rounds(unittest.TestCase):
         self.assertIn("none: one round", text)
         self.assertIn("asked for cudnn attention, flash ran", text)
 
+    def test_report_says_that_the_models_differ(self):
+        self.visit("--mode", "equal")
+        rows = self.rows()
+        self.assertNotIn("DIFFER", paired_report.setting_text(self.report()[0]))
+        rows[0]["losses"][0] += 0.5
+        self.assertIn("not the same model", paired_report.setting_text(paired_report.report_of(rows)[0]))
+
     def test_written_report(self):
         self.visit()
         out = os.path.join(self.folder.name, "deep", "report")

@@ -87,7 +87,7 @@ def philox(seed, stream, step, first, count, device):
 
 def make_parameters(c, seed, device):
     """Every parameter as the policy stores it. Made in pieces, so that no large temporary is left behind."""
-    chunk = 1 << 24
+    chunk = 1 << (26 if torch.device(device).type == "cuda" else 24)
     made = {}
     for name, (shape, fan_in, matrix, _) in parameter_table(c).items():
         dtype = c.low if matrix else torch.float32
@@ -206,8 +206,8 @@ class SwiGLU(torch.autograd.Function):
 
 class CrossEntropy(torch.autograd.Function):
     """Mean cross-entropy over the first `vocab` columns of logits [N, padded]. Whole rows are read and written, the
-    padding masked afterwards: a slice of an odd number of columns would be loaded two bytes at a time. In powers of two,
-    whose exponential is one instruction; inductor's online softmax would take two of them for every element."""
+    padding masked afterwards: a slice of an odd number of columns would be loaded two bytes at a time. Powers of two,
+    because their exponential is one instruction; inductor's online softmax would take two for every element."""
 
     @staticmethod
     def forward(ctx, logits, targets, vocab):

@@ -58,6 +58,9 @@ class Trainer:
         self.count = 0
         self.table = parameter_table(c)
         made = make_parameters(c, seed, device)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # of its temporaries
+            torch.cuda.reset_peak_memory_stats()
         if weights is not None:
             copy_into(made, weights)
         if masters == "fp32":

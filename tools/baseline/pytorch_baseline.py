@@ -155,8 +155,6 @@ def measured_row(c, args, batch, tokens):
     from moe_training import Trainer
 
     device = torch.device(args.device)
-    if args.device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
     begun = time.perf_counter()
     weights = tensor_file.read(args.weights, parameter_table(c)) if args.weights else None
     trainer = Trainer(c, device, args.tier, args.masters, args.routing, batch, args.steps + 1, args.seed, weights)

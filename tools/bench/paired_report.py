@@ -6,6 +6,7 @@ from collections import Counter
 
 from paired_stats import largest_difference, ratio_of, spread
 
+SAME_LOSS = 0.01  # of a first step, from the same weights and tokens: rounding makes 0.0001 of it
 NAMES = {"equal": "Equal loads", "own": "The router's own choices"}
 ONE_MODE = ("Only one mode was measured ({}). Empty expert slots are zeros, which draw little power and let a card "
             "clock higher: neither mode says how fast a side is without the other.")
@@ -152,6 +153,9 @@ def notes_of(summary):
         if s.get("cuda_graphs"):
             g = s["cuda_graphs"]
             notes.append(f"torch {s['label']}: {g['recorded']} CUDA graphs recorded, {g['skipped']} skipped")
+    for r in summary["ratios"]:
+        if abs(r["first_losses"][0] - r["first_losses"][1]) > SAME_LOSS:
+            notes.append(f"first losses of {r['stepc']} and torch {r['pytorch']} DIFFER: not the same model or data")
     return notes + [f"FAILED {f['times']} times: {f['side']} {f['label']}: {f['error']}" for f in summary["failures"]]
 
 
@@ -163,13 +167,17 @@ def mode_text(mode, summary):
     return lines + [f"- {n}" for n in notes] + ([""] if notes else [])
 
 
+def named(what, values):
+    return f"{what} {', '.join(values)}".strip() if values else ""
+
+
 def setting_text(s):
     title = f"# stepc beside PyTorch: {s['preset']}, batch {s['batch']}{''.join(', ' + x for x in s['set'])}"
-    facts = [f"{s['card'] or 'unknown card'} ({', '.join(s['power_limit'])})", f"driver {', '.join(s['driver'])}",
-             f"torch {', '.join(s['torch'])}", f"cuDNN {', '.join(s['cudnn'])}", ", ".join(s["dates"]),
-             f"{s['rounds']} rounds in {s['visits']} visits", f"warm-up {', '.join(s['warmup'])} steps", s["data"],
-             f"stepc build {s['stepc_build']}"]
-    lines = [title, "", "; ".join(facts) + ".", ""]
+    limit = f" ({', '.join(s['power_limit'])})" if s["power_limit"] else ""
+    facts = [(s["card"] or "unknown card") + limit, named("driver", s["driver"]), named("torch", s["torch"]),
+             named("cuDNN", s["cudnn"]), named("", s["dates"]), f"rounds: {s['rounds']}, visits: {s['visits']}",
+             named("warm-up steps", s["warmup"]), s["data"], f"stepc build {s['stepc_build']}"]
+    lines = [title, "", "; ".join(filter(None, facts)) + ".", ""]
     if s["left_out"]:
         lines += [f"{s['left_out']} rows of other builds of stepc are left out.", ""]
     if s["missing"]:
