@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -17,6 +18,7 @@ sys.path[:0] = [BASELINE, ORACLE]
 import torch
 
 import kernel_categories
+import measuring
 import moe_model
 import moe_training
 import tensor_file
@@ -193,6 +195,18 @@ class Kernels(unittest.TestCase):
         self.assertEqual(kernel_categories.attention_family(["void pytorch_flash::flash_fwd_kernel"]), ["flash"])
         self.assertEqual(kernel_categories.attention_family(["cudnn_sdpa_flash_fprop"]), ["cudnn"])
         self.assertEqual(kernel_categories.attention_family(["gemm"]), ["none"])
+
+    def test_regions_and_waits_are_no_kernels(self):
+        from torch.autograd import DeviceType
+
+        def event(name, device=DeviceType.CUDA, annotation=False):
+            return types.SimpleNamespace(name=name, device_type=device, is_user_annotation=annotation,
+                                         time_range=types.SimpleNamespace(elapsed_us=lambda: 1500.0))
+
+        events = [event("gemm"), event("aten::mm", DeviceType.CPU), event("region", annotation=True),
+                  event("## Call CompiledFxGraph ##"), event("Context Sync"), event("Memset (Device)")]
+        run = types.SimpleNamespace(events=lambda: events)
+        self.assertEqual(measuring.kernels_of(run), [("gemm", 1.5), ("Memset (Device)", 1.5)])
 
     def test_summary_adds_up(self):
         found = kernel_categories.summary([("gemm_a", 2.0, False), ("gemm_a", 3.0, False), ("x", 1.0, True)], top=1)

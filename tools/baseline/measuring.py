@@ -85,10 +85,13 @@ def take_steps(trainer, windows, warmup, progress):
 
 
 def kernels_of(run):
-    """(name, milliseconds) of everything the profiler saw on the device."""
+    """(name, milliseconds) of every kernel, copy and fill that the profiler saw on the device; not of regions that
+    somebody named, which lie over them, nor of waits."""
     from torch.autograd import DeviceType
 
-    return [(e.name, e.time_range.elapsed_us() / 1e3) for e in run.events() if e.device_type == DeviceType.CUDA]
+    return [(e.name, e.time_range.elapsed_us() / 1e3) for e in run.events()
+            if e.device_type == DeviceType.CUDA and not getattr(e, "is_user_annotation", False)
+            and not e.name.startswith("#") and not e.name.endswith((" Sync", " Synchronize"))]
 
 
 def profile_step(trainer, ids, targets):
