@@ -107,10 +107,10 @@ class Sides(unittest.TestCase):
 
     def test_both_commands_ask_for_the_same_thing(self):
         options = self.options("--set", "layers=2", "--batch", "4")
-        ours = " ".join(stepc_command(options, parse_variant("a:experts=all"), "own", "F"))
+        ours = " ".join(stepc_command(options, parse_variant("a:--no-graph,experts=all"), "own", "F"))
         theirs = " ".join(torch_command(options, parse_tier("default"), "own", "F"))
         for text in ("--set batch=4", "--set routing=own", "--set steps=32", "--set layers=2", "--set experts=all",
-                     "--sequential", "--no-checkpoint"):
+                     "--sequential", "--no-checkpoint", "--no-graph"):
             self.assertIn(text, ours)
         for text in ("--batch 4", "--routing own", "--steps 32", "--warmup 8", "--set layers=2"):
             self.assertIn(text, theirs)

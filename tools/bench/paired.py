@@ -39,7 +39,7 @@ def parse_arguments(arguments=None):
     add("--tier", action="append", default=[], metavar="NAME[+flash][+fp32][:EVERY]",
         help="an opponent (repeatable); :4 is every fourth round")
     add("--stepc-set", action="append", default=[], metavar="LABEL[@MODE]:KEY=VALUE,..",
-        help="a form of stepc with further settings (repeatable); without it one, called stepc")
+        help="a form of stepc with further settings or --flags (repeatable); without it one, called stepc")
     add("--preset", default="moe-4b")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="a number of the preset, for both sides")
     add("--batch", type=int, default=16)

@@ -29,7 +29,7 @@ class Tier:
 
 @dataclass(frozen=True)
 class Variant:
-    """One form of stepc: settings beside those of the benchmark; of one mode, or of all (None)."""
+    """One form of stepc: settings and flags (--no-graph) beside those of the benchmark; of one mode, or of all (None)."""
 
     label: str
     settings: tuple = ()
@@ -63,8 +63,8 @@ def parse_variant(text):
         raise BadArgument(f"--stepc-set {text}: expected @equal or @own, found '@{mode}'")
     pairs = tuple(s for s in settings.split(",") if s)
     for pair in pairs:
-        if not pair.partition("=")[0] or "=" not in pair:
-            raise BadArgument(f"--stepc-set {text}: expected key=value, found '{pair}'")
+        if not pair.startswith("--") and (not pair.partition("=")[0] or "=" not in pair):
+            raise BadArgument(f"--stepc-set {text}: expected key=value or --flag, found '{pair}'")
     return Variant(label, pairs, mode or None)
 
 
@@ -76,10 +76,12 @@ def variants_of(variants, mode):
 
 
 def stepc_command(options, variant, mode, folder):
-    settings = [f"batch={options.batch}", f"routing={mode}", f"steps={options.steps}", *options.set, *variant.settings]
+    settings = [f"batch={options.batch}", f"routing={mode}", f"steps={options.steps}", *options.set]
+    settings += [s for s in variant.settings if not s.startswith("--")]
+    flags = [s for s in variant.settings if s.startswith("--")]
     return [options.stepc, "train", "--preset", options.preset, *[w for s in settings for w in ("--set", s)],
             "--device", options.device, "--data", options.data, "--sequential", "--no-checkpoint", "--fresh", "--json",
-            "--run", os.path.join(folder, "run")]
+            "--run", os.path.join(folder, "run"), *flags]
 
 
 def torch_command(options, tier, mode, folder):
