@@ -171,7 +171,9 @@ class Merger {
   size_t buffers(const FusedKernel& fused, size_t results) const {
     std::set<ValueId> operands;
     for (NodeId id : fused.nodes)
-      for (ValueId source : graph_.sources(id)) operands.insert(source);
+      for (ValueId source : graph_.sources(id))
+        if (!std::binary_search(fused.nodes.begin(), fused.nodes.end(), program_.value(source).producer))
+          operands.insert(source);
     return operands.size() + results;
   }
 
