@@ -151,9 +151,11 @@ ValueId GraphBuilder::reduce(Op op, ValueId x, std::vector<int64_t> axes) {
   return emit1(op, {x}, {{AttrKey::axes, std::move(axes)}});
 }
 
-ValueId GraphBuilder::matmul(ValueId a, ValueId b, Dtype out, bool transpose_a, bool transpose_b) {
-  return emit1(Op::matmul, {a, b}, {{AttrKey::transpose_a, transpose_a}, {AttrKey::transpose_b, transpose_b}},
-               {out, {}});
+ValueId GraphBuilder::matmul(ValueId a, ValueId b, Dtype out, bool transpose_a, bool transpose_b, ValueId count) {
+  std::vector<ValueId> operands{a, b};
+  if (count != ValueId::none) operands.push_back(count);
+  return emit1(Op::matmul, std::move(operands),
+               {{AttrKey::transpose_a, transpose_a}, {AttrKey::transpose_b, transpose_b}}, {out, {}});
 }
 
 void GraphBuilder::assign(std::string_view name, ValueId x) {

@@ -39,7 +39,8 @@ class GraphBuilder {
   ValueId broadcast(ValueId x, Shape shape, std::vector<int64_t> axes);
   ValueId slice(ValueId x, int64_t axis, int64_t start, int64_t limit);  // along one axis
   ValueId reduce(Op op, ValueId x, std::vector<int64_t> axes);
-  ValueId matmul(ValueId a, ValueId b, Dtype out, bool transpose_a = false, bool transpose_b = false);
+  ValueId matmul(ValueId a, ValueId b, Dtype out, bool transpose_a = false, bool transpose_b = false,
+                 ValueId count = ValueId::none);
   void assign(std::string_view name, ValueId x);
   void output(std::string name, ValueId x);
 

@@ -15,6 +15,23 @@ Status check_rows(const double* index, int64_t count, int64_t rows) {
   return {};
 }
 
+// A matmul's promise: rows of the first operand, as it is stored, that no count covers are zeros.
+Status check_promise(Evaluation& e) {
+  const Shape& shape = e.shape(0);
+  const int64_t rows = shape[shape.size() - 2];
+  const int64_t columns = shape.back();
+  const int64_t batches = numel(e.shape(2));
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    const auto count = static_cast<int64_t>(e.data(2)[batch]);
+    if (count < 0) return user_error("expected a count of at least 0 in batch {}, found {}", batch, count);
+    for (int64_t i = std::min(count, rows) * columns; i < rows * columns; ++i)
+      if (const double found = e.data(0)[batch * rows * columns + i]; found != 0)
+        return user_error("expected zeros from row {} on in batch {}, as the count promises, found {} in row {}", count,
+                          batch, found, i / columns);
+  }
+  return {};
+}
+
 }  // namespace
 
 void multiply(int64_t m, int64_t n, int64_t k, MatrixView a, MatrixView b, double* to) {
@@ -39,6 +56,8 @@ void multiply(int64_t m, int64_t n, int64_t k, MatrixView a, MatrixView b, doubl
 }
 
 Status eval_matmul(Evaluation& e) {
+  const bool counted = e.node.operands.size() == 3;
+  if (counted) STEPC_TRY(check_promise(e));
   const Shape& shape_a = e.shape(0);
   const Shape& shape_b = e.shape(1);
   const size_t rank = shape_a.size();
@@ -53,7 +72,9 @@ Status eval_matmul(Evaluation& e) {
     MatrixView b{e.data(1) + at * k * n, shape_b[rank - 1], 1};
     if (transpose_a) a = transposed(a);
     if (e.node.attrs.flag(AttrKey::transpose_b)) b = transposed(b);
-    multiply(m, n, k, a, b, e.result() + at * m * n);
+    const int64_t rows = counted ? static_cast<int64_t>(e.data(2)[batch]) : m + k;
+    multiply(transpose_a ? m : std::min(m, rows), n, transpose_a ? std::min(k, rows) : k, a, b,
+             e.result() + at * m * n);
   }
   return {};
 }

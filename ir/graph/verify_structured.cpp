@@ -54,6 +54,7 @@ Result<Types> infer_matmul(const RuleInput& in) {
   if (in.shape(1) != wanted)
     return rule_error(in, "expected operand 2 to share k = {} and the batch dimensions of {}, found {}", k,
                       type_text(in.operand(0)), type_text(in.operand(1)));
+  if (in.operands.size() == 3) STEPC_TRY(check_type(in, 2, {Dtype::i32, Shape(result.begin(), result.end() - 2)}));
   if (!is_floating(in.declared[0].dtype))
     return rule_error(in, "expected a result of dtype f32 or bf16, found {}", type_text(in.declared[0]));
   result[rank - 2] = m;

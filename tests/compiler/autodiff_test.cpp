@@ -173,6 +173,27 @@ TEST_CASE("gradients of matmul, every storage order, batched and odd") {
         }
 }
 
+// Rows past the count are zeros by a mask, and a mask keeps their gradients from the product.
+TEST_CASE("gradients of matmul with a count, every storage order") {
+  const TensorMap counts{{"count", Tensor{{Dtype::i32, {3}}, {0, 9, 2}}}};
+  const Shape counted{3, 4, 5};  // rows are the second dimension
+  const auto masked = [](GraphBuilder& b, ValueId x, ValueId count) {
+    const Shape shape = b.shape(x);
+    const ValueId lives = b.binary(Op::less, b.iota(1, shape), b.broadcast(count, shape, {0}));
+    return b.select(lives, x, b.constant(0, {Dtype::f32, shape}));
+  };
+  for (bool transpose_a : {false, true})
+    for (bool transpose_b : {false, true}) {
+      const int64_t k = transpose_a ? 4 : 5;
+      const Build build = [=](GraphBuilder& b, const Xs& x) {
+        const ValueId count = b.input("count", {Dtype::i32, {3}});
+        const ValueId y = b.matmul(masked(b, x[0], count), x[1], Dtype::f32, transpose_a, transpose_b, count);
+        return transpose_a ? y : masked(b, y, count);
+      };
+      check_gradients({{f32(counted), f32(transpose_b ? Shape{3, 2, k} : Shape{3, k, 2})}, build}, counts);
+    }
+}
+
 TEST_CASE("gradients of bf16 views and casts, exact in bf16") {
   const auto check = [](std::vector<TensorType> inputs, const Build& build) {
     check_gradients({std::move(inputs), build, -2, 2, 0.125, 1.0 / 256, 3});

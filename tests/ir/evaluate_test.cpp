@@ -228,6 +228,25 @@ TEST_CASE("matmul in every orientation") {
              {bf16({1, 3}, {1, small, small}), bf16({3, 1}, {1, 1, small})}) == Numbers{1 + 2 * small});
 }
 
+TEST_CASE("matmul with a count: what it promises to be zeros is not multiplied, and has to be") {
+  const Tensor a = f32({2, 2, 2}, {1, 2, 0, 0, 3, 4, 5, 6});
+  const Tensor b = f32({2, 2, 1}, {7, kInf, 9, 10});
+  const Tensor count = i32({2}, {1, 3});
+  CHECK(eval("f32[2, 2, 1]", "matmul(%a, %b, %c) {transpose_a=false, transpose_b=false}", {a, b, count}) ==
+        Numbers{kInf, 0, 67, 105});
+  CHECK(eval("f32[2, 2, 1]", "matmul(%a, %b, %c) {transpose_a=true, transpose_b=false}", {a, b, count}) ==
+        Numbers{7, 14, 77, 96});
+  CHECK(eval("f32[1, 1]", "matmul(%a, %b, %c) {transpose_a=false, transpose_b=false}",
+             {f32({1, 1}, {0}), f32({1, 1}, {kNan}), i32({}, {0})}) == Numbers{0});
+  CHECK(
+      eval_error("f32[2, 2, 1]", "matmul(%a, %b, %c) {transpose_a=false, transpose_b=false}", {a, b, i32({2}, {1, 1})})
+          .find("expected zeros from row 1 on in batch 1, as the count promises, found 5 in row 1") !=
+      std::string::npos);
+  CHECK(
+      eval_error("f32[2, 2, 1]", "matmul(%a, %b, %c) {transpose_a=false, transpose_b=false}", {a, b, i32({2}, {-1, 2})})
+          .find("expected a count of at least 0 in batch 0, found -1") != std::string::npos);
+}
+
 TEST_CASE("gather and scatter of rows") {
   const Tensor x = bf16({3, 2}, {1, 2, 3, 4, 5, 6});
   CHECK(eval("bf16[4, 2]", "gather_rows(%a, %b)", {x, i32({4}, {2, -1, 0, 2})}) == Numbers{5, 6, 0, 0, 1, 2, 5, 6});

@@ -71,6 +71,8 @@ program @all {
   %smallest: f32[2, 3] = reduce_min(%x) {axes=[]}
   %product: f32[2, 4] = matmul(%cast, %w) {transpose_a=false, transpose_b=false}
   %product.t: bf16[3, 3] = matmul(%w, %w) {transpose_a=false, transpose_b=true}
+  %live: i32[] = input {name="live"}
+  %product.counted: f32[4, 4] = matmul(%w, %w, %live) {transpose_a=true, transpose_b=false}
   %rows: i32[5] = input {name="rows"}
   %inverse: i32[3] = input {name="inverse"}
   %gather: bf16[5, 4] = gather_rows(%w, %rows)

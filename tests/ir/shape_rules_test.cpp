@@ -181,6 +181,13 @@ TEST_CASE("matmul") {
         "matmul: expected a result of dtype f32 or bf16, found i32[2, 5]");
   CHECK(verdict("%r: f32[2, 4]", plain, {"f32[2, 3]", "f32[3, 5]"}) ==
         "matmul: expected a result of type f32[2, 5], found f32[2, 4]");
+  const std::string_view counted = "matmul(%a, %b, %c) {transpose_a=false, transpose_b=true}";
+  CHECK(verdict("%r: f32[2, 5]", counted, {"f32[2, 3]", "f32[5, 3]", "i32[]"}) == "");
+  CHECK(verdict("%r: f32[4, 7, 2, 5]", counted, {"bf16[4, 7, 2, 3]", "bf16[4, 7, 5, 3]", "i32[4, 7]"}) == "");
+  CHECK(verdict("%r: f32[4, 7, 2, 5]", counted, {"bf16[4, 7, 2, 3]", "bf16[4, 7, 5, 3]", "i32[28]"}) ==
+        "matmul: expected operand 3 of type i32[4, 7], found i32[28]");
+  CHECK(verdict("%r: f32[2, 5]", counted, {"f32[2, 3]", "f32[5, 3]", "f32[]"}) ==
+        "matmul: expected operand 3 of type i32[], found f32[]");
   CHECK(verdict("%r: f32[2147483648, 2147483648]", both, {"f32[0, 2147483648]", "f32[2147483648, 0]"}) ==
         "the bytes of f32[2147483648, 2147483648] do not fit 64 bits");
 }
