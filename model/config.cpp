@@ -202,4 +202,12 @@ std::string_view precision_policy_name(PrecisionPolicy precision) {
   STEPC_UNREACHABLE("precision {}", static_cast<int>(precision));
 }
 
+std::string_view expert_rows_name(ExpertRows rows) {
+  switch (rows) {
+    case ExpertRows::counted: return "counted";
+    case ExpertRows::all: return "all";
+  }
+  STEPC_UNREACHABLE("expert rows {}", static_cast<int>(rows));
+}
+
 }  // namespace stepc

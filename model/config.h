@@ -20,6 +20,9 @@ enum class RoutingMode : uint8_t { own, equal };
 // compare with another implementation without roundings between.
 enum class PrecisionPolicy : uint8_t { bf16, fp32 };
 
+// Which of an expert's slots its products compute: those that the router filled, or all. The results are the same.
+enum class ExpertRows : uint8_t { counted, all };
+
 struct ModelConfig {
   int64_t vocab = 256;
   int64_t vocab_padded = 256;  // columns of the head; softmax runs over the first `vocab`
@@ -33,6 +36,7 @@ struct ModelConfig {
   int64_t seq = 256;
   double capacity_factor = 1.0;
   RoutingMode routing = RoutingMode::own;
+  ExpertRows expert_rows = ExpertRows::counted;
   double rope_theta = 10000.0;
   double norm_eps = 1e-5;
   PrecisionPolicy precision = PrecisionPolicy::bf16;
@@ -87,5 +91,6 @@ int64_t expert_capacity(const ModelConfig& model, int64_t tokens);
 std::string_view schedule_name(Schedule schedule);
 std::string_view routing_mode_name(RoutingMode mode);
 std::string_view precision_policy_name(PrecisionPolicy precision);
+std::string_view expert_rows_name(ExpertRows rows);
 
 }  // namespace stepc

@@ -66,6 +66,10 @@ Expected read(const JsonValue& value, PrecisionPolicy& field) {
                      "\"bf16\" or \"fp32\"");
 }
 
+Expected read(const JsonValue& value, ExpertRows& field) {
+  return read_choice(value, field, {ExpertRows::counted, ExpertRows::all}, expert_rows_name, "\"counted\" or \"all\"");
+}
+
 // Sets one field; the message of a failure without its position.
 std::optional<std::string> set_field(Config& config, std::string_view key, const JsonValue& value) {
   bool known = false;
@@ -151,6 +155,8 @@ std::string config_json(const Config& config) {
       object.append(std::string(name), routing_mode_name(field));
     else if constexpr (std::is_same_v<Field, PrecisionPolicy>)
       object.append(std::string(name), precision_policy_name(field));
+    else if constexpr (std::is_same_v<Field, ExpertRows>)
+      object.append(std::string(name), expert_rows_name(field));
     else
       object.append(std::string(name), field);
   });

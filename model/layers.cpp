@@ -123,11 +123,11 @@ ValueId attention(GraphBuilder& g, const ModelConfig& model, ValueId h, const At
   return g.matmul(g.reshape(mixed, rows), weights.out, Dtype::f32);
 }
 
-ValueId experts(GraphBuilder& g, ValueId x, const ExpertWeights& weights) {
+ValueId experts(GraphBuilder& g, ValueId x, const ExpertWeights& weights, ValueId count) {
   const Dtype stored = g.type(x).dtype;
-  const ValueId projected = g.cast(g.matmul(x, weights.gate_up, stored), Dtype::f32);
+  const ValueId projected = g.cast(g.matmul(x, weights.gate_up, stored, false, false, count), Dtype::f32);
   const ValueId gated = g.cast(swiglu(g, projected), stored);
-  return g.matmul(gated, weights.down, stored);
+  return g.matmul(gated, weights.down, stored, false, false, count);
 }
 
 namespace {
@@ -186,7 +186,9 @@ ValueId mixture(GraphBuilder& g, const ModelConfig& model, ValueId h, const Rout
   const Shape pick_rows{tokens * model.top, model.dim};
   const ValueId repeated = g.reshape(g.broadcast(h, picks, {0, 2}), pick_rows);
   const ValueId sent = g.emit1(Op::gather_rows, {repeated, routing.assignment, routing.slot});
-  const ValueId made = experts(g, g.reshape(sent, {model.experts, capacity, model.dim}), weights);
+  // Slots are filled from the first on, and what comes back of an empty one is read by no token.
+  const ValueId count = model.expert_rows == ExpertRows::counted ? routing.count : ValueId::none;
+  const ValueId made = experts(g, g.reshape(sent, {model.experts, capacity, model.dim}), weights, count);
   const ValueId rows = g.reshape(made, {model.experts * capacity, model.dim});
   const ValueId back = g.emit1(Op::gather_rows, {rows, routing.slot, routing.assignment});
   const ValueId values = g.reshape(g.cast(back, Dtype::f32), picks);

@@ -36,12 +36,13 @@ struct AttentionWeights {
 ValueId attention(GraphBuilder& g, const ModelConfig& model, ValueId h, const AttentionWeights& weights,
                   const RopeTable& table);
 
-// Gated two-layer networks, one per leading index: x bf16[E, C, D] -> bf16[E, C, D].
+// Gated two-layer networks, one per leading index: x bf16[E, C, D] -> bf16[E, C, D]. `count` i32[E], if given: so many
+// rows of x[e] come first, the others are zeros.
 struct ExpertWeights {
   ValueId gate_up;  // bf16[E, D, 2F]
   ValueId down;     // bf16[E, F, D]
 };
-ValueId experts(GraphBuilder& g, ValueId x, const ExpertWeights& weights);
+ValueId experts(GraphBuilder& g, ValueId x, const ExpertWeights& weights, ValueId count = ValueId::none);
 
 // Which experts a token goes to, its places with them, and the weight of each in its sum.
 struct Routing {

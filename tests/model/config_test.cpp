@@ -110,6 +110,8 @@ TEST_CASE("mistakes in overrides") {
   CHECK(override_error({"lr=fast"}) == "lr: expected a number, found \"fast\"");
   CHECK(override_error({"schedule=linear"}) == "schedule: expected \"constant\" or \"cosine\", found \"linear\"");
   CHECK(override_error({"routing=even"}) == "routing: expected \"own\" or \"equal\", found \"even\"");
+  CHECK(override_error({"expert_rows=all"}) == "");
+  CHECK(override_error({"expert_rows=none"}) == "expert_rows: expected \"counted\" or \"all\", found \"none\"");
   CHECK(override_error({"dim=99999999999999999999"}) == "dim: expected an integer, found 1e+20");
 }
 

@@ -185,6 +185,22 @@ TEST_CASE("equal loads: choices go round the experts, and the router still learn
   CHECK(run.tensors().at("blocks.0.router").data != router);
 }
 
+TEST_CASE("the filled slots of experts or all of them: the same training, to the bit") {
+  Config config = small_config();
+  ModelRun counted(config, differentiate);
+  config.model.expert_rows = ExpertRows::all;
+  ModelRun all(config, differentiate);
+  std::mt19937 random(3);
+  const TensorMap ids{{"tokens", test::random_ids(random, config, 3)},
+                      {"targets", test::random_ids(random, config, 3)}};
+  for (int64_t step = 0; step < 3; ++step) {
+    const TensorMap outputs = counted.run("step", counted.with_scalars("step", ids, step));
+    for (double count : outputs.at("count.0").data) CHECK(count != expert_capacity(config.model, 21));
+    all.run("step", all.with_scalars("step", ids, step));
+  }
+  CHECK(largest_difference(counted.tensors(), all.tensors()) == 0);
+}
+
 TEST_CASE("kept share") {
   CHECK(kept_share({3, 5, 0, 4}, 4) == doctest::Approx(11.0 / 12));
   CHECK(kept_share({0, 0}, 4) == 1.0);
