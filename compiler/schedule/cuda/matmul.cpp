@@ -22,8 +22,13 @@ struct Contraction {
   const TilePlan& plan;
 
   int64_t tasks() const { return config.tasks(matmul.sizes); }
+  MatmulBuffers buffers(const GroupKernel& made) const {
+    const bool counted = matmul.count != ValueId::none;
+    return {made.buffer(matmul.a), made.buffer(matmul.b), counted ? made.buffer(matmul.count) : BufferId::none};
+  }
   std::string text() const {
-    return describe(config) + (matmul.plain ? "" : fmt::format(", epilogue on {} columns", plan.step));
+    return describe(config) + describe(matmul.sizes.counted) +
+           (matmul.plain ? "" : fmt::format(", epilogue on {} columns", plan.step));
   }
 };
 
@@ -44,7 +49,7 @@ Result<ScheduledKernel> with_epilogue(const Contraction& of, GroupKernel& made, 
 
 Result<ScheduledKernel> whole(const Contraction& of) {
   GroupKernel made(of.program, of.group, of.plan.shapes);
-  const MatmulBuffers buffers{made.buffer(of.matmul.a), made.buffer(of.matmul.b)};
+  const MatmulBuffers buffers = of.buffers(made);
   return with_epilogue(of, made, [&](const auto& epilogue) {
     emit_matmul(made.builder(), of.matmul.sizes, of.config, buffers, epilogue);
   });
@@ -58,7 +63,7 @@ Result<ScheduledKernel> split(const Contraction& of) {
   const BufferId sums = parts.workspace(Dtype::f32, shape);
   KernelBuilder& builder = parts.builder();
   builder.set_grid(of.tasks() * of.config.splits);
-  const MatmulBuffers buffers{parts.buffer(of.matmul.a), parts.buffer(of.matmul.b)};
+  const MatmulBuffers buffers = of.buffers(parts);
   emit_matmul(builder, sizes, of.config, buffers, [&](const MatmulTile& tile) {
     for (size_t part = 0; part < tile.sums.size(); ++part) {
       const Index column = tile.column + static_cast<int64_t>(part) * sizes.columns();

@@ -1,8 +1,9 @@
 // The portable contraction template (sm_80 and later). A CTA makes one tile of the result: copies of a few warps,
 // each a share of the tile's columns. Blocks of both operands pass through a ring of shared tiles filled by
 // asynchronous copies; bf16 is multiplied by tensor cores, f32 by fused multiply-adds. Every element is summed in
-// ascending k, so results depend on nothing but sizes. Where few tiles would leave the card idle, k is split: the
-// parts' sums go to workspace, and a second kernel adds them, in order, and has the epilogue.
+// ascending k, so results depend on nothing but sizes. Of a product with a count only blocks of k are multiplied that
+// may hold anything but zeros. Where few tiles would leave the card idle, k is split: the parts' sums go to workspace,
+// and a second kernel adds them, in order, and has the epilogue.
 #pragma once
 
 #include <functional>
@@ -52,6 +53,7 @@ struct MatmulTile {
 struct MatmulBuffers {
   kernel::BufferId a;  // [batch, m, k] or, transposed, [batch, k, m]
   kernel::BufferId b;
+  kernel::BufferId count = kernel::BufferId::none;  // i32[batch], of a counted problem
 };
 // Makes the kernel's role; its grid is config.tasks(problem) * config.splits, which is not 0.
 void emit_matmul(kernel::KernelBuilder& builder, const MatmulProblem& problem, const MatmulConfig& config,

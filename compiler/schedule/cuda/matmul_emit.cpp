@@ -50,6 +50,7 @@ class MatmulEmitter {
   void copy_block(Index block, Index stage);
   void copy_piece(const Side& side, const Piece& piece, Index share, Index block, Index stage, bool divided);
   Value multiply(Value acc, Index stage);
+  Index end_of_blocks();
   Value sum();
   MatmulTile tile(std::vector<Value> sums);
 
@@ -60,6 +61,7 @@ class MatmulEmitter {
   const MatmulProblem& p_;
   const MatmulConfig& c_;
   Side a_, b_side_;
+  BufferId count_ = BufferId::none;
   Index split_, batch_, m0_, n0_, copy_;
 };
 
@@ -146,13 +148,22 @@ Value MatmulEmitter::multiply(Value acc, Index stage) {
                  [&](Index k, const std::vector<Value>& sums) { return std::vector{product(sums[0], k, kStep)}; })[0];
 }
 
+// The number of blocks of k, but for those that the count promises to be zeros. Splits are where they are without it,
+// so that sums are the same to the bit.
+Index MatmulEmitter::end_of_blocks() {
+  const int64_t blocks = c_.k_blocks(p_);
+  if (p_.counted == CountedAxis::none) return blocks;
+  const Index count = b_.load_index(count_, {batch_}, {0, INT32_MAX});
+  if (p_.counted == CountedAxis::m) return less(m0_, count) * blocks;
+  return ceil_div(min(count, p_.k), c_.block_k);
+}
+
 // The split's blocks go through the stages in turn; stages - 1 of them are under way ahead of the one multiplied.
 Value MatmulEmitter::sum() {
   const int64_t ahead = c_.stages - 1;
-  const int64_t blocks = c_.k_blocks(p_);
-  const int64_t share = (blocks + c_.splits - 1) / c_.splits;
+  const int64_t share = (c_.k_blocks(p_) + c_.splits - 1) / c_.splits;
   const Index low = b_.name("first_block", split_ * share);
-  const Index high = b_.name("end_block", min(split_ * share + share, blocks));
+  const Index high = b_.name("end_block", min(split_ * share + share, end_of_blocks()));
   for (int64_t i = 0; i < ahead; ++i) {
     b_.when(less(low + i, high), [&] { copy_block(low + i, i); });
     gpu::copy_commit(b_);
@@ -180,6 +191,7 @@ MatmulTile MatmulEmitter::tile(std::vector<Value> sums) {
 MatmulTile MatmulEmitter::product(const MatmulBuffers& buffers) {
   a_ = side("a", buffers.a, p_.transpose_a, c_.block_m, 1);
   b_side_ = side("b", buffers.b, !p_.transpose_b, c_.share(), c_.copies);
+  count_ = buffers.count;
   place_task();
   const Value acc = sum();
   return tile(p_.halves ? kernel::hopper::halves(b_, acc) : std::vector{acc});

@@ -53,6 +53,7 @@ void read_sizes(const Source& source, const Node& node, MatmulGroup& group) {
   sizes.math_dtype = program.type(node.operands[0]).dtype;
   sizes.a_dtype = program.type(group.a).dtype;
   sizes.b_dtype = program.type(group.b).dtype;
+  if (group.count != ValueId::none) sizes.counted = sizes.transpose_a ? CountedAxis::k : CountedAxis::m;
   sizes.halves = column_map(program, source.group) == ColumnMap::halves;
 }
 
@@ -75,6 +76,15 @@ bool is_plain(const Source& source, const MatmulGroup& group) {
 
 }  // namespace
 
+std::string describe(CountedAxis counted) {
+  switch (counted) {
+    case CountedAxis::none: return "";
+    case CountedAxis::m: return ", counted rows";
+    case CountedAxis::k: return ", counted k";
+  }
+  STEPC_UNREACHABLE("axis {}", static_cast<int>(counted));
+}
+
 std::string describe(const MatmulProblem& problem) {
   return fmt::format("matmul(m={}, n={}, k={}, batch={})", problem.m, problem.n, problem.k, problem.batch);
 }
@@ -86,6 +96,7 @@ MatmulGroup analyse_matmul(const Program& program, const Group& of, const std::v
   group.product = node.results[0];
   group.a = given_operand(source, node.operands[0]);
   group.b = given_operand(source, node.operands[1]);
+  if (node.operands.size() == 3) group.count = given_operand(source, node.operands[2]);
   read_sizes(source, node, group);
   for (ValueId result : results) {
     const Node& last = source.program.producer(result);

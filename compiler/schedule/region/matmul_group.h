@@ -9,6 +9,10 @@
 
 namespace stepc {
 
+// What a count of each batch promises: that from there on A is zeros along m or along k.
+enum class CountedAxis : uint8_t { none, m, k };
+std::string describe(CountedAxis counted);  // as it follows a configuration
+
 // [batch, m, k] x [batch, k, n]; with transpose_a a is [batch, k, m], with transpose_b b is [batch, n, k].
 struct MatmulProblem {
   int64_t m = 0;
@@ -21,6 +25,7 @@ struct MatmulProblem {
   bool transpose_a = false;
   bool transpose_b = false;
   bool halves = false;  // columns j and j + n / 2 are made side by side; the grid then covers n / 2 columns
+  CountedAxis counted = CountedAxis::none;
 
   // Columns that the grid covers, each `parts()` times.
   int64_t columns() const { return halves ? n / 2 : n; }
@@ -42,6 +47,7 @@ struct MatmulGroup {
   MatmulProblem sizes;
   ValueId a = ValueId::none;  // operands of the kernel
   ValueId b = ValueId::none;
+  ValueId count = ValueId::none;  // i32, one a batch, if there is one
   ValueId product = ValueId::none;
   std::vector<MatmulStore> stores;
 

@@ -29,10 +29,11 @@ class Planner {
       if (const auto shape = product_shape(value)) like_product[value] = *shape;
     TilePlan plan;
     plan.shapes = {{matmul_.a, shape_a()}, {matmul_.b, shape_b()}};
+    if (matmul_.count != ValueId::none) plan.shapes[matmul_.count] = {matmul_.sizes.batch};
     for (const auto& [value, shape] : like_product) plan.shapes.insert({value, shape});
     const Dry first = run(step, plan.shapes);
     for (ValueId value : first.unfit)
-      if (value != matmul_.a && value != matmul_.b) plan.shapes.erase(value);
+      if (value != matmul_.a && value != matmul_.b && value != matmul_.count) plan.shapes.erase(value);
     const Dry last = first.unfit.empty() ? first : run(step, plan.shapes);
     if (last.failure) return user_error("{}", *last.failure);
     plan.step = step;

@@ -17,7 +17,7 @@ struct TilePlan {
   int64_t scattered = 0;   // accesses of a step that go element by element
   int64_t tile_loads = 0;  // tiles of operands that a step reads
   // How the kernel declares operands and results; as the graph does where none is given. The product's operands are
-  // [batch, m, k] (transposed: [batch, k, m]) and [batch, k, n].
+  // [batch, m, k] (transposed: [batch, k, m]) and [batch, k, n], its count is [batch].
   std::map<ValueId, Shape> shapes;
 };
 

@@ -55,9 +55,11 @@ void TileRegion::store(const ProductTile& tile) {
 
 // What all pieces read is made before the first.
 void TileRegion::evaluate_scalars() {
-  for (NodeId id : group_.nodes)
+  for (NodeId id : group_.nodes) {
+    if (program_.node(id).op == Op::matmul) continue;  // its count is the template's
     for (ValueId operand : program_.node(id).operands)
       if (program_.type(operand).shape.empty()) at(operand, {});
+  }
 }
 
 TileRegion::Piece TileRegion::piece_at(int64_t first) {

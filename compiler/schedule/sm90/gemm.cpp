@@ -64,8 +64,9 @@ class GemmKernel {
     epilogue.begin_tile = [&] { panels_.begin_tile(); };
     epilogue.store = [&](const ProductTile& tile) { region.store(tile); };
     epilogue.finish = [&] { panels_.finish(); };
-    emit_gemm(builder_, recipe_.matmul.sizes, recipe_.config,
-              {buffers_.at(recipe_.matmul.a), buffers_.at(recipe_.matmul.b)}, epilogue);
+    const MatmulGroup& matmul = recipe_.matmul;
+    const BufferId count = matmul.count == ValueId::none ? BufferId::none : buffers_.at(matmul.count);
+    emit_gemm(builder_, matmul.sizes, recipe_.config, {buffers_.at(matmul.a), buffers_.at(matmul.b), count}, epilogue);
     if (region.failure()) return user_error("{}", *region.failure());
     return builder_.finish();
   }
@@ -138,7 +139,8 @@ Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, con
     if (is_heavy && config.tile_n > kHeavyColumns) continue;
     auto plan = plan_for(whole ? config.tile_columns(matmul.sizes) : kPanel);
     if (!plan) continue;
-    if (plan->tile_loads > 1) give_registers(config);
+    // The walk over counted rows needs more of the producer's registers than are left it then.
+    if (plan->tile_loads > 1 && matmul.sizes.counted != CountedAxis::m) give_registers(config);
     const Recipe recipe{program,           group,  matmul, scheduled.operands,
                         scheduled.results, config, *plan,  whole ? 0 : kPanel};
     auto kernel = build(recipe);
@@ -146,7 +148,8 @@ Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, con
     scheduled.kernel = std::move(*kernel);
     scheduled.grid = config.tasks(matmul.sizes);
     STEPC_ASSIGN(scheduled.problem, group_problem(program, group));
-    scheduled.config = fmt::format("{}, {} columns at once", describe(config), recipe.plan.step);
+    scheduled.config =
+        fmt::format("{}{}, {} columns at once", describe(config), describe(matmul.sizes.counted), recipe.plan.step);
     return std::optional(std::move(scheduled));
   }
   return std::optional<ScheduledKernel>();

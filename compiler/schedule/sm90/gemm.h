@@ -56,6 +56,7 @@ double gemm_cost(const MatmulProblem& problem, const GemmConfig& config);
 struct GemmBuffers {
   kernel::BufferId a;  // [batch, m, k] or, transposed, [batch, k, m]
   kernel::BufferId b;
+  kernel::BufferId count = kernel::BufferId::none;  // i32[batch], of a counted problem
 };
 
 // Sends bf16 panels of 64 x 64 to memory through a consumer's boxes in shared memory, each by one TMA store.

@@ -1,8 +1,10 @@
 // The two roles. Both walk the same tiles and count the same turns: turn t uses stage t % stages, and its parity is
-// that of t / stages. The first block of k of a tile starts the accumulators, so nothing is cleared.
+// that of t / stages. The first block of k of a tile starts the accumulators, so nothing is cleared; a tile without
+// blocks, of zeros by its count, takes no turn and has an epilogue only.
 #include <algorithm>
 
 #include "compiler/schedule/sm90/gemm.h"
+#include "compiler/schedule/sm90/gemm_tiles.h"
 #include "ir/kernel/builder_hopper.h"
 #include "ir/support/check.h"
 
@@ -16,32 +18,31 @@ using kernel::Ref;
 using kernel::Value;
 using kernel::hopper::Major;
 
-struct Tile {
-  Index batch;
-  Index row;     // first row
-  Index column;  // first of columns()
-};
-
 class GemmEmitter {
  public:
   GemmEmitter(KernelBuilder& builder, const MatmulProblem& problem, const GemmConfig& config,
               const GemmBuffers& buffers, const GemmEpilogue& epilogue)
-      : builder_(builder), problem_(problem), config_(config), epilogue_(epilogue) {
+      : builder_(builder),
+        problem_(problem),
+        config_(config),
+        epilogue_(epilogue),
+        tiles_(builder, problem, config, buffers.count) {
     declare(buffers);
   }
 
   void producer() {
     builder_.begin_role("producer", kGroupWarps, static_cast<int>(config_.producer_registers));
     builder_.once([&] {
-      for_tiles([&](Index count, const Tile& tile) {
-        builder_.loop("k", 0, blocks_k(), 1, [&](Index k) { load(tile, k, count * blocks_k() + k); });
+      tiles_.each([&](const GemmTile& tile) {
+        builder_.when(tile.live,
+                      [&] { builder_.loop("k", 0, tile.blocks, 1, [&](Index k) { load(tile, k, tile.turn + k); }); });
       });
     });
   }
 
   void consumer() {
     builder_.begin_role("consumer", kGroupWarps, static_cast<int>(config_.consumer_registers), kConsumers);
-    for_tiles([&](Index count, const Tile& tile) { store(tile, multiply(count * blocks_k())); });
+    tiles_.each([&](const GemmTile& tile) { store(tile, sums_of(tile)); });
     if (epilogue_.finish) epilogue_.finish();
   }
 
@@ -64,39 +65,13 @@ class GemmEmitter {
     empty_ = builder_.barriers("empty", stages, kConsumers * kGroupWarps * config_.cluster);
   }
 
-  int64_t blocks_k() const { return (problem_.k + kBlockK - 1) / kBlockK; }
-  Index rank() { return builder_.task() % config_.cluster; }
-
-  // With the number of tiles that this task had before.
-  void for_tiles(const std::function<void(Index, const Tile&)>& body) {
-    const int64_t clusters = config_.tasks(problem_) / config_.cluster;
-    const Index first = builder_.task() / config_.cluster;
-    builder_.loop("unit", first, config_.units(problem_), clusters, [&](Index unit) {
-      const Index count = builder_.name("count", (unit - first) / clusters);
-      body(count, tile_at(unit));
-    });
-  }
-
-  // Along m inside a group of tiles, then along n, then the next group: what runs at one time shares operands.
-  Tile tile_at(Index unit) {
-    const int64_t units_m = config_.units_m(problem_), tiles_n = config_.tiles_n(problem_);
-    const int64_t group = std::min(config_.group_m, units_m);
-    const Index in_batch = unit % (units_m * tiles_n);
-    const Index first = builder_.name("first", in_batch / (group * tiles_n) * group);
-    const Index rest = in_batch % (group * tiles_n);
-    const Index height = units_m % group == 0 ? Index(group) : builder_.name("height", min(units_m - first, group));
-    const Index m = (first + rest % height) * config_.cluster + rank();
-    return {builder_.name("batch", unit / (units_m * tiles_n)), builder_.name("row", m * config_.tile_m),
-            builder_.name("column", rest / height * config_.tile_columns(problem_))};
-  }
-
   Ref full(Index stage) { return builder_.ref(full_, {stage}); }
   Ref empty(Index stage) { return builder_.ref(empty_, {stage}); }
   Index stage_of(Index turn) { return builder_.name("stage", turn % config_.stages); }
   Index parity_of(Index turn) { return turn / config_.stages % 2; }
 
   // ---- producer ----------------------------------------------------------------------------------------------------
-  void load(const Tile& tile, Index k, Index turn_number) {
+  void load(const GemmTile& tile, Index k, Index turn_number) {
     const Index turn = builder_.name("turn", turn_number);
     const Index stage = stage_of(turn);
     kernel::hopper::wait(builder_, empty(stage), (turn / config_.stages + 1) % 2);
@@ -105,7 +80,7 @@ class GemmEmitter {
     load_b(tile, k * kBlockK, stage);
   }
 
-  void load_a(const Tile& tile, Index k, Index stage) {
+  void load_a(const GemmTile& tile, Index k, Index stage) {
     if (!problem_.transpose_a) {
       kernel::hopper::tma_load(builder_, builder_.ref(map_a_, {tile.batch, tile.row, k}),
                                builder_.ref(a_, {stage, 0, 0}), full(stage));
@@ -117,12 +92,12 @@ class GemmEmitter {
   }
 
   // A task of a cluster brings its share of every part of B to all of them.
-  void load_b(const Tile& tile, Index k, Index stage) {
+  void load_b(const GemmTile& tile, Index k, Index stage) {
     const bool multicast = config_.cluster > 1;
     const int64_t columns = config_.tile_columns(problem_), share = columns / config_.cluster;
     for (int64_t part = 0; part < problem_.parts(); ++part) {
-      const Index here = part * columns + rank() * share;  // in the tile
-      const Index column = tile.column + part * problem_.columns() + rank() * share;
+      const Index here = part * columns + tiles_.rank() * share;  // in the tile
+      const Index column = tile.column + part * problem_.columns() + tiles_.rank() * share;
       if (problem_.transpose_b) {
         kernel::hopper::tma_load(builder_, builder_.ref(map_b_, {tile.batch, column, k}),
                                  builder_.ref(b_, {stage, here, 0}), full(stage), multicast);
@@ -135,18 +110,26 @@ class GemmEmitter {
   }
 
   // ---- consumer ----------------------------------------------------------------------------------------------------
-  std::vector<Value> multiply(Index first_turn) {
-    const Index turn = builder_.name("turn", first_turn);
+  std::vector<Value> zeros() {
     const Value zero = builder_.constant(0, Dtype::f32, {kGroupRows, config_.tile_n});
-    std::vector<Value> sums = products(turn, std::vector<Value>(static_cast<size_t>(config_.blocks()), zero));
-    sums = builder_.loop("k", 1, blocks_k(), 1, sums, [&](Index k, const std::vector<Value>& carried) {
+    return std::vector<Value>(static_cast<size_t>(config_.blocks()), zero);
+  }
+
+  std::vector<Value> sums_of(const GemmTile& tile) {
+    return builder_.branch(tile.live, [&] { return multiply(tile); }, [&] { return zeros(); });
+  }
+
+  std::vector<Value> multiply(const GemmTile& tile) {
+    const Index turn = builder_.name("turn", tile.turn);
+    std::vector<Value> sums = products(turn, zeros());
+    sums = builder_.loop("k", 1, tile.blocks, 1, sums, [&](Index k, const std::vector<Value>& carried) {
       const std::vector<Value> next = products(builder_.name("turn", turn + k), carried);
       kernel::hopper::wgmma_wait(builder_, {}, config_.blocks());
       release(turn + k - 1);
       return next;
     });
     sums = kernel::hopper::wgmma_wait(builder_, sums, 0);
-    release(turn + (blocks_k() - 1));
+    release(turn + (tile.blocks - 1));
     return sums;
   }
 
@@ -174,7 +157,7 @@ class GemmEmitter {
       kernel::hopper::arrive(builder_, barrier);
   }
 
-  void store(const Tile& tile, const std::vector<Value>& sums) {
+  void store(const GemmTile& tile, const std::vector<Value>& sums) {
     if (epilogue_.begin_tile) epilogue_.begin_tile();
     const int64_t columns = config_.tile_columns(problem_);
     const int64_t width = epilogue_.slice_columns > 0 ? std::min(epilogue_.slice_columns, columns) : columns;
@@ -194,6 +177,7 @@ class GemmEmitter {
   const MatmulProblem& problem_;
   const GemmConfig& config_;
   const GemmEpilogue& epilogue_;
+  GemmTiles tiles_;
   BufferId map_a_{}, map_b_{}, a_{}, b_{}, full_{}, empty_{};
 };
 

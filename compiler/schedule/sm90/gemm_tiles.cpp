@@ -1,0 +1,109 @@
+#include "compiler/schedule/sm90/gemm_tiles.h"
+
+#include "ir/support/check.h"
+
+namespace stepc::sm90 {
+
+using kernel::Index;
+using kernel::Value;
+
+void GemmTiles::each(const std::function<void(const GemmTile&)>& body) {
+  switch (problem_.counted) {
+    case CountedAxis::none: return all(body);
+    case CountedAxis::m: return counted_rows(body);
+    case CountedAxis::k: return counted_depth(body);
+  }
+  STEPC_UNREACHABLE("axis {}", static_cast<int>(problem_.counted));
+}
+
+void GemmTiles::all(const std::function<void(const GemmTile&)>& body) {
+  const Index first = first_unit();
+  b_.loop("unit", first, config_.units(problem_), clusters(), [&](Index unit) {
+    const Index before = b_.name("count", (unit - first) / clusters());
+    GemmTile tile = tile_at(unit);
+    tile.turn = before * blocks_k();
+    tile.live = 1;
+    tile.blocks = blocks_k();
+    body(tile);
+  });
+}
+
+// Along m inside a group of tiles, then along n, then the next group.
+GemmTile GemmTiles::tile_at(Index unit) {
+  const int64_t units_m = config_.units_m(problem_), tiles_n = config_.tiles_n(problem_);
+  const Index in_batch = unit % (units_m * tiles_n);
+  const Index first = b_.name("first", in_batch / (group() * tiles_n) * group());
+  const Index rest = in_batch % (group() * tiles_n);
+  const Index height = units_m % group() == 0 ? Index(group()) : b_.name("height", min(units_m - first, group()));
+  GemmTile tile;
+  tile.batch = b_.name("batch", unit / (units_m * tiles_n));
+  tile.row = row_of(first + rest % height);
+  tile.column = b_.name("column", rest / height * config_.tile_columns(problem_));
+  return tile;
+}
+
+// Tiles of one batch all have the same depth.
+void GemmTiles::counted_depth(const std::function<void(const GemmTile&)>& body) {
+  const int64_t most = (config_.units(problem_) + clusters() - 1) / clusters() * blocks_k();
+  b_.loop("unit", first_unit(), config_.units(problem_), clusters(), {b_.constant(0, Dtype::i32)},
+          [&](Index unit, const std::vector<Value>& carried) {
+            GemmTile tile = tile_at(unit);
+            tile.turn = b_.to_index(carried[0], {0, most}, "done");
+            tile.blocks = b_.name("blocks", ceil_div(min(count_of(tile.batch), problem_.k), kBlockK));
+            tile.live = less(0, tile.blocks);
+            body(tile);
+            return std::vector<Value>{b_.from_index(tile.turn + tile.blocks)};
+          });
+}
+
+// The tiles of a batch from this task's next on, as each takes every clusters()-th; `before`: how many were dealt out.
+GemmTiles::Share GemmTiles::share_of(Index tiles, Index before, const std::string& kind) {
+  const Index first = b_.name(kind + "_first", (first_unit() + clusters() - before) % clusters());
+  return {first, b_.name(kind + "_tiles", ceil_div(max(tiles - first, 0), clusters()))};
+}
+
+void GemmTiles::counted_rows(const std::function<void(const GemmTile&)>& body) {
+  const int64_t units_m = config_.units_m(problem_), in_batch = units_m * config_.tiles_n(problem_), all = clusters();
+  const int64_t most = config_.units(problem_) / all + problem_.batch;
+  const auto carry = [&](Index batch, const std::vector<Value>& carried) {
+    const Index done = b_.to_index(carried[0], {0, most * blocks_k()}, "done");
+    const Index live_before = b_.to_index(carried[1], {0, all - 1}, "live_before");
+    const Index live_m =
+        b_.name("live_m", min(ceil_div(count_of(batch), config_.tile_m * config_.cluster), Index(units_m)));
+    const Index live_in_batch = live_m * config_.tiles_n(problem_);
+    const Share live = share_of(live_in_batch, live_before, "live");
+    const Share dead = share_of(in_batch - live_in_batch, (batch * in_batch + all - live_before) % all, "dead");
+    b_.loop("tile", 0, live.tiles + dead.tiles, 1, [&](Index i) {
+      const Index is_live = b_.name("is_live", less(i, live.tiles));
+      const Index number = b_.name(
+          "number", is_live * (live.first + i * all) + (1 - is_live) * (dead.first + max(i - live.tiles, 0) * all));
+      GemmTile tile = counted_tile(number, is_live, live_m);
+      tile.batch = batch;
+      tile.turn = done + min(i, live.tiles) * blocks_k();
+      tile.live = is_live;
+      tile.blocks = blocks_k();
+      body(tile);
+    });
+    return std::vector<Value>{b_.from_index(done + live.tiles * blocks_k()),
+                              b_.from_index((live_before + live_in_batch) % all)};
+  };
+  const Value zero = b_.constant(0, Dtype::i32);
+  b_.loop("batch", 0, problem_.batch, 1, {zero, zero}, carry);
+}
+
+// Of the tiles that hold rows, or of the others, as tile_at has them of all. The bounds hold by themselves; they are
+// there for those who do not know it.
+GemmTile GemmTiles::counted_tile(Index number, Index is_live, Index live_m) {
+  const int64_t units_m = config_.units_m(problem_), tiles_n = config_.tiles_n(problem_);
+  const Index above = (1 - is_live) * live_m;
+  const Index span = is_live * live_m + (1 - is_live) * (units_m - live_m);
+  const Index first = b_.name("first", number / (group() * tiles_n) * group());
+  const Index rest = b_.name("rest", number % (group() * tiles_n));
+  const Index height = b_.name("height", max(min(span - first, Index(group())), 1));
+  GemmTile tile;
+  tile.row = row_of(min(above + first + rest % height, Index(units_m - 1)));
+  tile.column = b_.name("column", min(rest / height, Index(tiles_n - 1)) * config_.tile_columns(problem_));
+  return tile;
+}
+
+}  // namespace stepc::sm90
