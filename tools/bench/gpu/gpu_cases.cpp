@@ -16,6 +16,9 @@ struct Product {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
   Dtype result = Dtype::bf16;
+  std::vector<int32_t> filled =
+      {};                // rows of a as it is stored, of each batch, that are not zeros; all if none are given
+  bool counted = false;  // whether the product is told
 
   Shape a_shape() const { return transpose_a ? Shape{batch, k, m} : Shape{batch, m, k}; }
   Shape b_shape() const { return transpose_b ? Shape{batch, n, k} : Shape{batch, k, n}; }
@@ -62,7 +65,8 @@ Result<double> element(GpuData& data, std::string_view name, int64_t index) {
 ValueId product(GraphBuilder& g, const Product& p, Dtype result) {
   const ValueId a = g.input("a", {Dtype::bf16, p.a_shape()});
   const ValueId b = g.input("b", {Dtype::bf16, p.b_shape()});
-  return g.matmul(a, b, result, p.transpose_a, p.transpose_b);
+  const ValueId count = p.counted ? g.input("count", {Dtype::i32, {p.batch}}) : ValueId::none;
+  return g.matmul(a, b, result, p.transpose_a, p.transpose_b, count);
 }
 
 GpuCase plain(std::string name, const Product& p, double wanted = 0.97) {
@@ -74,7 +78,7 @@ GpuCase plain(std::string name, const Product& p, double wanted = 0.97) {
       const Place at = sample(s, p.batch, p.m, p.n);
       const Sum expected = dot(data, p, at.batch, at.row, at.column);
       STEPC_ASSIGN(const double found, element(data, "y", (at.batch * p.m + at.row) * p.n + at.column));
-      worst = std::max(worst, std::abs(found - expected.value) / expected.size);
+      worst = std::max(worst, std::abs(found - expected.value) / std::max(expected.size, 1e-30));
     }
     return worst;
   };
@@ -131,6 +135,34 @@ GpuCase swiglu(std::string name, const Product& p) {
     return worst;
   };
   return test;
+}
+
+// ---- experts with empty slots ---------------------------------------------------------------------------------------
+
+// The experts' products with counts: of full experts, which shows what counting costs; and of experts that are half
+// empty, beside all rows of the same zeros. FLOPs are those of all rows.
+void add_counted(std::vector<GpuCase>& cases) {
+  const std::vector<int32_t> full(8, 8192), half{8192, 8192, 5000, 4000, 3000, 2049, 1500, 835};
+  const auto add = [&](const std::string& name, const Product& p, GpuCase (*make)(std::string, const Product&)) {
+    for (const bool is_half : {false, true})
+      for (const bool counted : {false, true}) {
+        if (!is_half && !counted) continue;  // is among the others
+        Product each = p;
+        each.filled = is_half ? half : full;
+        each.counted = counted;
+        cases.push_back(
+            make(fmt::format("{}, {}{}", name, is_half ? "half empty" : "full", counted ? ", counted" : ""), each));
+        cases.back().filled = each.filled;
+        cases.back().requests = {};
+      }
+  };
+  const auto product = [](std::string name, const Product& p) { return plain(std::move(name), p); };
+  const Dtype f32 = Dtype::f32, bf16 = Dtype::bf16;
+  add("experts up, SwiGLU", {8, 8192, 8192, 3072}, swiglu);
+  add("experts up, input gradient", {8, 8192, 3072, 8192, false, true, bf16}, product);
+  add("experts up, weight gradient", {8, 3072, 8192, 8192, true, false, f32}, product);
+  add("experts down", {8, 8192, 3072, 4096}, product);
+  add("experts down, weight gradient", {8, 4096, 3072, 8192, true, false, f32}, product);
 }
 
 // ---- attention ---------------------------------------------------------------------------------------------------
@@ -286,7 +318,7 @@ GpuCase attention_gradient(const Heads& h) {
 
 std::vector<GpuCase> gpu_cases() {
   const Dtype f32 = Dtype::f32, bf16 = Dtype::bf16;
-  return {
+  std::vector<GpuCase> cases{
       plain("cube 8192", {1, 8192, 8192, 8192}),
       plain("qkv", {1, 32768, 9216, 3072}),
       plain("qkv, input gradient", {1, 32768, 3072, 9216, false, true, bf16}),
@@ -302,6 +334,8 @@ std::vector<GpuCase> gpu_cases() {
       attention_forward({}),
       attention_gradient({}),
   };
+  add_counted(cases);
+  return cases;
 }
 
 }  // namespace stepc::bench

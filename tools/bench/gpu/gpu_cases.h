@@ -27,6 +27,7 @@ struct GpuCase {
   double wanted_ratio = 0;            // of PyTorch's speed
   // The largest error of sampled elements, relative to the size of the sums they are.
   std::function<Result<double>(GpuData&)> error;
+  std::vector<int32_t> filled = {};  // rows of input "a" of each batch that are not zeros, if not all; input "count"
 };
 
 std::vector<GpuCase> gpu_cases();

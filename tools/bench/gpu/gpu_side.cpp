@@ -29,6 +29,14 @@ std::vector<uint16_t> random_bf16(int64_t count, uint64_t seed) {
   return numbers;
 }
 
+// Zeros where a batch's rows are not filled.
+void empty_rows(std::vector<uint16_t>& numbers, const Shape& shape, const std::vector<int32_t>& filled) {
+  for (size_t batch = 0; batch < filled.size(); ++batch) {
+    const auto begin = numbers.begin() + static_cast<ptrdiff_t>(batch) * shape[1] * shape[2];
+    std::fill(begin + filled[batch] * shape[2], begin + shape[1] * shape[2], uint16_t{0});
+  }
+}
+
 }  // namespace
 
 GpuSide::~GpuSide() {
@@ -54,7 +62,7 @@ Result<std::unique_ptr<GpuSide>> GpuSide::make(const GpuCase& test, CudaDevice& 
   }
   for (const PlanStep& step : side->plan().steps) side->timed_ = std::max(side->timed_, step.phase);
   STEPC_TRY(side->allocate());
-  STEPC_TRY(side->fill_inputs());
+  STEPC_TRY(side->fill_inputs(test));
   for (Phase phase : {Phase::forward, Phase::backward}) STEPC_TRY(side->launch(phase));
   STEPC_TRY(device.synchronize());
   return side;
@@ -69,11 +77,16 @@ Status GpuSide::allocate() {
   return {};
 }
 
-Status GpuSide::fill_inputs() {
+Status GpuSide::fill_inputs(const GpuCase& test) {
   for (const PlanPort& port : plan().inputs) {
     const PlanBuffer& buffer = plan().buffers[static_cast<size_t>(port.buffer)];
+    if (port.name == "count") {
+      STEPC_TRY(device_.copy_in(address(port.buffer), test.filled.data(), buffer.bytes));
+      continue;
+    }
     std::vector<uint16_t>& numbers = inputs_[port.name];
     numbers = random_bf16(numel(buffer.type.shape), inputs_.size());
+    if (port.name == "a") empty_rows(numbers, buffer.type.shape, test.filled);
     STEPC_TRY(device_.copy_in(address(port.buffer), numbers.data(), buffer.bytes));
   }
   return {};

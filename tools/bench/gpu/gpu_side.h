@@ -28,7 +28,7 @@ class GpuSide : public GpuData {
  private:
   explicit GpuSide(CudaDevice& device) : device_(device) {}
   Status allocate();
-  Status fill_inputs();
+  Status fill_inputs(const GpuCase& test);
   Status launch(Phase phase);
   const Plan& plan() const { return bundle_.plans[0]; }
   DeviceAddress address(int buffer) const;
