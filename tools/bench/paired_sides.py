@@ -29,7 +29,7 @@ class Tier:
 
 @dataclass(frozen=True)
 class Variant:
-    """One form of stepc: settings and flags (--no-graph) beside those of the benchmark; of one mode, or of all (None)."""
+    """One form of stepc: settings and --flags beside those of the benchmark; of one mode, or of all (None)."""
 
     label: str
     settings: tuple = ()
