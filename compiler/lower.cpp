@@ -1,6 +1,8 @@
 #include "compiler/lower.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -16,6 +18,21 @@
 
 namespace stepc {
 namespace {
+
+// Writes how long each part took, where somebody wants to know.
+class Stopwatch {
+ public:
+  explicit Stopwatch(LowerReport* report) : report_(report) {}
+  void lap(double LowerReport::* part) {
+    const auto now = std::chrono::steady_clock::now();
+    if (report_) report_->*part = std::chrono::duration<double>(now - start_).count();
+    start_ = now;
+  }
+
+ private:
+  LowerReport* report_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 // The distinct kernels of a module, in order of first use.
 struct KernelSet {
@@ -65,6 +82,7 @@ class Compilation {
       if (error) return tl::unexpected(std::move(*error));
     return {};
   }
+  int cached() const { return cached_; }
 
  private:
   void compile(size_t index) {
@@ -73,7 +91,8 @@ class Compilation {
       errors_[index] = std::move(code).error();
       return;
     }
-    set_.kernels[index].object = std::move(*code);
+    set_.kernels[index].object = std::move(code->code);
+    cached_ += code->cached ? 1 : 0;
     report(set_.kernels[index].name);
   }
 
@@ -89,6 +108,7 @@ class Compilation {
   std::vector<std::optional<Error>> errors_;  // by kernel, so that the first reported is always the same
   std::mutex mutex_;
   int done_ = 0;
+  std::atomic<int> cached_{0};
 };
 
 GroupLaunch launch_of(const ScheduledKernel& scheduled, const std::vector<int>& kernels) {
@@ -129,32 +149,44 @@ std::string content_name(const kernel::Kernel& kernel) {
   return fmt::format("{}_{}", kernel.name, content_hash(kernel::print_kernel(kernel)).substr(0, 12));
 }
 
-Result<std::string> cached_code(const std::string& cache_folder, const std::string& key,
-                                const std::function<Result<std::string>()>& make) {
-  if (cache_folder.empty()) return make();
+Result<CompiledCode> cached_code(const std::string& cache_folder, const std::string& key,
+                                 const std::function<Result<std::string>()>& make) {
   const CacheStore cache(cache_folder);
-  if (auto bytes = cache.find(key)) return std::move(*bytes);
+  if (!cache_folder.empty())
+    if (auto bytes = cache.find(key)) return CompiledCode{std::move(*bytes), true};
   STEPC_ASSIGN(std::string bytes, make());
   // A cache that cannot be written costs time, not the result.
-  (void)cache.store(key, bytes);
-  return bytes;
+  if (!cache_folder.empty()) (void)cache.store(key, bytes);
+  return CompiledCode{std::move(bytes), false};
 }
 
-Result<std::vector<ScheduledProgram>> schedule_module(const Module& module, const LowerTarget& target) {
+Result<std::vector<ScheduledProgram>> schedule_module(const Module& module, const LowerTarget& target, int threads) {
+  struct Job {
+    const Program* program;
+    const Group* group;
+    std::optional<Result<ScheduledKernel>> result;
+  };
+  std::vector<Job> jobs;
+  for (const Program& program : module.programs)
+    for (const Group& group : program.groups) jobs.push_back({&program, &group, {}});
+  ThreadPool(threads).parallel_for(static_cast<int64_t>(jobs.size()), [&](int64_t i) {
+    Job& job = jobs[static_cast<size_t>(i)];
+    job.result = target.schedule(*job.program, *job.group);
+  });
   std::vector<ScheduledProgram> programs;
+  for (const Program& program : module.programs) programs.push_back({&program, {}});
+  size_t at = 0;
   std::vector<Error> errors;
   std::string failures;
-  for (const Program& program : module.programs) {
-    ScheduledProgram& scheduled = programs.emplace_back(ScheduledProgram{&program, {}});
-    for (const Group& group : program.groups) {
-      auto kernel = target.schedule(program, group);
-      if (kernel) {
-        scheduled.kernels.push_back(std::move(*kernel));
-        continue;
-      }
-      failures += fmt::format("\n  kernel @{} of @{}: {}", group.name, program.name, kernel.error().message);
-      errors.push_back(std::move(kernel).error());
+  for (Job& job : jobs) {
+    while (programs[at].program != job.program) ++at;
+    if (*job.result) {
+      programs[at].kernels.push_back(std::move(**job.result));
+      continue;
     }
+    Error error = std::move(*job.result).error();
+    failures += fmt::format("\n  kernel @{} of @{}: {}", job.group->name, job.program->name, error.message);
+    errors.push_back(std::move(error));
   }
   if (errors.empty()) return programs;
   if (errors.size() == 1) return tl::unexpected(Error{errors[0].kind, errors[0].where, failures.substr(3)});
@@ -170,7 +202,14 @@ Result<Bundle> lower_scheduled(const Module& module, const std::vector<Scheduled
     std::vector<std::vector<int>>& kernels = kernels_of_group.emplace_back();
     for (const ScheduledKernel& scheduled : program.kernels) kernels.push_back(set.add(scheduled));
   }
-  STEPC_TRY(Compilation(set, target, options).run());
+  Stopwatch watch(options.report);
+  Compilation compilation(set, target, options);
+  STEPC_TRY(compilation.run());
+  watch.lap(&LowerReport::compile_seconds);
+  if (options.report) {
+    options.report->kernels = static_cast<int>(set.kernels.size());
+    options.report->cached = compilation.cached();
+  }
   Bundle bundle;
   bundle.target = target.text;
   bundle.module_name = module.name;
@@ -179,7 +218,17 @@ Result<Bundle> lower_scheduled(const Module& module, const std::vector<Scheduled
   STEPC_TRY(plan_programs(programs, kernels_of_group, options, bundle));
   const Status status = verify_bundle(bundle);
   STEPC_CHECK(status.has_value(), "{}", status.error().text());
+  watch.lap(&LowerReport::plan_seconds);
   return bundle;
+}
+
+Result<Bundle> lower_module(Module& module, const LowerTarget& target, const LowerOptions& options) {
+  Stopwatch watch(options.report);
+  if (options.run_passes) STEPC_TRY(run_passes(module, options.passes));
+  watch.lap(&LowerReport::pass_seconds);
+  STEPC_ASSIGN(const std::vector<ScheduledProgram> programs, schedule_module(module, target, options.threads));
+  watch.lap(&LowerReport::schedule_seconds);
+  return lower_scheduled(module, programs, target, options);
 }
 
 }  // namespace stepc

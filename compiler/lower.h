@@ -14,6 +14,16 @@
 
 namespace stepc {
 
+// Where the time of lowering went, and how many kernels did not have to be compiled.
+struct LowerReport {
+  double pass_seconds = 0;
+  double schedule_seconds = 0;
+  double compile_seconds = 0;
+  double plan_seconds = 0;
+  int kernels = 0;
+  int cached = 0;  // of them, found in the cache
+};
+
 struct LowerOptions {
   bool run_passes = true;  // false: the module is fused
   PassOptions passes;
@@ -22,6 +32,7 @@ struct LowerOptions {
   int threads = 0;           // that compile; 0: as many as the machine has
   // Called after each kernel is there: so many of so many, this one. One call at a time, from any thread.
   std::function<void(int done, int total, const std::string& kernel)> progress;
+  LowerReport* report = nullptr;  // filled in where it is set
 };
 
 Result<Bundle> lower_host(Module module, const HostTarget& target, const LowerOptions& options = {});

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 
 #include "compiler/emit/emitter_id.h"
 #include "compiler/emit/nvptx.h"
@@ -15,13 +17,9 @@ namespace {
 
 constexpr std::string_view kArchitectures[] = {"sm_80", "sm_89", "sm_90a"};
 
-Result<std::string> cached_ptx(const kernel::Kernel& definition, const GpuTarget& target, const std::string& folder) {
-  const std::string key =
-      fmt::format("{}\n{}\n{}", emitter_id(), gpu_target_text(target), kernel::print_kernel(definition));
-  return cached_code(folder, key, [&]() -> Result<std::string> {
-    STEPC_ASSIGN(PtxCode code, emit_ptx(definition, target));
-    return std::move(code.ptx);
-  });
+// What code comes from: the same text gives the same PTX.
+std::string code_source(const kernel::Kernel& definition, const GpuTarget& target) {
+  return fmt::format("{}\n{}\n{}", emitter_id(), gpu_target_text(target), kernel::print_kernel(definition));
 }
 
 LowerTarget lower_target(const GpuTarget& target) {
@@ -31,11 +29,37 @@ LowerTarget lower_target(const GpuTarget& target) {
   return gpu;
 }
 
-size_t launches(const std::vector<ScheduledProgram>& programs) {
-  size_t count = 0;
-  for (const ScheduledProgram& program : programs)
-    for (const ScheduledKernel& scheduled : program.kernels) count += 1 + scheduled.later.size();
-  return count;
+// Reports by kernel, written from several threads.
+LowerTarget compiling_target(const GpuTarget& target, const GpuLowerOptions& options,
+                             std::vector<PtxasReport>& reports) {
+  const std::string& folder = options.common.cache_folder;
+  LowerTarget gpu = lower_target(target);
+  const auto mutex = std::make_shared<std::mutex>();
+  gpu.compile = [&, mutex, target](size_t index, const kernel::Kernel& definition) -> Result<CompiledCode> {
+    const std::string source = code_source(definition, target);
+    const auto ptx = [&]() -> Result<CompiledCode> {
+      return cached_code(folder, source, [&]() -> Result<std::string> {
+        STEPC_ASSIGN(PtxCode code, emit_ptx(definition, target));
+        return std::move(code.ptx);
+      });
+    };
+    if (!options.ptxas) return ptx();
+    const auto ptx_text = [&]() -> Result<std::string> {
+      STEPC_ASSIGN(CompiledCode code, ptx());
+      return std::move(code.code);
+    };
+    // A cubin that is there needs no PTX.
+    STEPC_ASSIGN(Cubin cubin, assemble(*options.ptxas, {source, ptx_text}, target.arch, definition.name, folder));
+    {
+      const std::lock_guard lock(*mutex);
+      if (reports.size() <= index) reports.resize(index + 1);
+      reports[index] = std::move(cubin.report);
+    }
+    if (options.cubin) return CompiledCode{std::move(cubin.code), cubin.cached};
+    STEPC_ASSIGN(CompiledCode text, ptx());
+    return CompiledCode{std::move(text.code), text.cached && cubin.cached};
+  };
+  return gpu;
 }
 
 }  // namespace
@@ -61,21 +85,10 @@ Result<GpuLowered> lower_gpu(Module module, const GpuTarget& target, const GpuLo
   LowerOptions common = options.common;
   common.plan.alignment_bytes = std::max(common.plan.alignment_bytes, kGpuAlignmentBytes);
   common.passes.for_gpu = true;
-  if (common.run_passes) STEPC_TRY(run_passes(module, common.passes));
-  LowerTarget gpu = lower_target(target);
-  STEPC_ASSIGN(const std::vector<ScheduledProgram> programs, schedule_module(module, gpu));
-  std::vector<PtxasReport> reports(options.ptxas ? launches(programs) : 0);  // no fewer than kernels
-  gpu.compile = [&](size_t index, const kernel::Kernel& definition) -> Result<std::string> {
-    STEPC_ASSIGN(std::string ptx, cached_ptx(definition, target, common.cache_folder));
-    if (!options.ptxas) return ptx;
-    STEPC_ASSIGN(Cubin cubin, assemble(*options.ptxas, ptx, target.arch, definition.name, common.cache_folder));
-    reports[index] = std::move(cubin.report);
-    return options.cubin ? std::move(cubin.code) : std::move(ptx);
-  };
   GpuLowered lowered;
-  STEPC_ASSIGN(lowered.bundle, lower_scheduled(module, programs, gpu, common));
-  if (options.ptxas) reports.resize(lowered.bundle.kernels.size());
-  lowered.reports = std::move(reports);
+  const LowerTarget gpu = compiling_target(target, options, lowered.reports);
+  STEPC_ASSIGN(lowered.bundle, lower_module(module, gpu, common));
+  if (options.ptxas) lowered.reports.resize(lowered.bundle.kernels.size());
   return lowered;
 }
 

@@ -14,7 +14,7 @@ LowerTarget lower_target(const HostTarget& target, const LowerOptions& options) 
     return schedule_host(program, group, target);
   };
   host.compile = [target, text = host.text, cache = options.cache_folder](
-                     size_t, const kernel::Kernel& definition) -> Result<std::string> {
+                     size_t, const kernel::Kernel& definition) -> Result<CompiledCode> {
     const std::string key = fmt::format("{}\n{}\n{}", emitter_id(), text, kernel::print_kernel(definition));
     return cached_code(cache, key, [&]() -> Result<std::string> {
       STEPC_ASSIGN(HostCode code, emit_host(definition, target));
@@ -36,11 +36,9 @@ Result<std::vector<ScheduledProgram>> schedule_module_host(const Module& module,
 }
 
 Result<Bundle> lower_host(Module module, const HostTarget& target, const LowerOptions& options) {
-  if (options.run_passes) STEPC_TRY(run_passes(module, options.passes));
   (void)detect_host_target();  // LLVM registers its target on first use, before threads share it
   const LowerTarget host = lower_target(target, options);
-  STEPC_ASSIGN(const std::vector<ScheduledProgram> programs, schedule_module(module, host));
-  return lower_scheduled(module, programs, host, options);
+  return lower_module(module, host, options);
 }
 
 }  // namespace stepc

@@ -52,6 +52,9 @@ class Device {
   virtual Status launch(KernelHandle kernel, int64_t grid, std::span<const DeviceAddress> buffers,
                         std::span<const int64_t> scalars) = 0;
 
+  // Whether calls return before their work is done, so that the host can go on meanwhile.
+  virtual bool runs_ahead() const = 0;
+
   // Memory of the host for copies that are not waited for; pinned where that matters to the device.
   virtual Result<void*> allocate_host(int64_t bytes) = 0;
   virtual void free_host(void* memory) = 0;
@@ -68,8 +71,7 @@ class Device {
 
   // A graph: launches, copies and fills that were taken down once and run together as often as wanted, each after the
   // one before it. Between begin_graph and end_graph these calls are taken down instead of done, and no others made.
-  // The name is for errors. False where the device gains nothing by graphs.
-  virtual bool makes_graphs() const = 0;
+  // The name is for errors. Only devices that run ahead have graphs.
   virtual Status begin_graph() = 0;
   virtual Result<GraphHandle> end_graph(const std::string& name) = 0;
   virtual Status run_graph(GraphHandle graph) = 0;

@@ -187,7 +187,7 @@ struct Executor::Impl {
     const size_t middle = runner.bound.outputs_end();
     const size_t begin = half == 0 ? 0 : middle, end = half == 0 ? middle : runner.plan().steps.size();
     const bool walks = run.profile || run.check || runner.runs == 0;
-    if (walks || !options.graphs || !device.makes_graphs() || !runner.bound.fits_graph(begin, end))
+    if (walks || !options.graphs || !device.runs_ahead() || !runner.bound.fits_graph(begin, end))
       return walk(runner, slot, begin, end, run);
     std::optional<GraphHandle>& graph = runner.graphs[half];
     if (!graph) {
@@ -240,6 +240,7 @@ struct Executor::Impl {
 Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executor::~Executor() = default;
 const Bundle& Executor::bundle() const { return impl_->bundle; }
+bool Executor::runs_ahead() const { return impl_->device.runs_ahead(); }
 
 Result<std::unique_ptr<Executor>> Executor::create(Device& device, Bundle bundle, ExecutorOptions options) {
   STEPC_TRY(verify_bundle(bundle));

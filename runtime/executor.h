@@ -69,6 +69,8 @@ class Executor {
   ~Executor();
 
   const Bundle& bundle() const;
+  // Whether anything is gained by starting a run before the one before is done.
+  bool runs_ahead() const;
   using Inputs = std::map<std::string, HostTensorView>;
   using Outputs = std::map<std::string, HostTensor>;
   // All of the program's inputs must be given, with their types; the outputs come back by name.

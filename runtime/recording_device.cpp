@@ -87,7 +87,7 @@ class RecordingDevice : public Device {
     return device_.milliseconds_between(from, to);
   }
   void release_events(std::span<const EventHandle> events) override { device_.release_events(events); }
-  bool makes_graphs() const override { return device_.makes_graphs(); }
+  bool runs_ahead() const override { return device_.runs_ahead(); }
   Status begin_graph() override {
     log_ += "begin_graph\n";
     return device_.begin_graph();

@@ -120,18 +120,27 @@ PtxasReport parse_ptxas_report(const std::string& output) {
   return report;
 }
 
-Result<Cubin> assemble(const Ptxas& ptxas, const std::string& ptx, const std::string& arch, const std::string& name,
+Result<Cubin> assemble(const Ptxas& ptxas, const PtxSource& source, const std::string& arch, const std::string& name,
                        const std::string& cache_folder) {
   const CacheStore cache(cache_folder);
-  const std::string key = fmt::format("cubin\n{}\n{}\n{}\n{}", ptxas.version, kOptions, arch, ptx);
+  const std::string key = fmt::format("cubin\n{}\n{}\n{}\n{}", ptxas.version, kOptions, arch, source.key);
   if (!cache_folder.empty())
     if (const auto entry = cache.find(key))
-      if (auto cubin = unpack(*entry)) return std::move(*cubin);
+      if (auto cubin = unpack(*entry)) {
+        cubin->cached = true;
+        return std::move(*cubin);
+      }
+  STEPC_ASSIGN(const std::string ptx, source.make());
   STEPC_ASSIGN(auto result, run_ptxas(ptxas, ptx, arch, name));
   auto& [report, code] = result;
   // A cache that cannot be written costs time, not the result.
   if (!cache_folder.empty()) (void)cache.store(key, pack(report, code));
   return Cubin{std::move(code), parse_ptxas_report(report)};
+}
+
+Result<Cubin> assemble(const Ptxas& ptxas, const std::string& ptx, const std::string& arch, const std::string& name,
+                       const std::string& cache_folder) {
+  return assemble(ptxas, PtxSource{ptx, [&]() -> Result<std::string> { return ptx; }}, arch, name, cache_folder);
 }
 
 }  // namespace stepc

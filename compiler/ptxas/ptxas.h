@@ -2,6 +2,7 @@
 // never needed to run kernels, since the driver has one too, but a cubin loads a thousand times faster than PTX.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,10 +36,19 @@ struct PtxasReport {
 struct Cubin {
   std::string code;
   PtxasReport report;
+  bool cached = false;
 };
 
-// Assembles PTX with one kernel. With a cache folder an earlier result for the same PTX, architecture and assembler
-// is taken from there. `name` is for errors, which repeat the assembler's first messages.
+// PTX that is made when it is needed, and what it is made from: equal sources make equal PTX.
+struct PtxSource {
+  std::string key;
+  std::function<Result<std::string>()> make;
+};
+
+// Assembles PTX with one kernel. With a cache folder an earlier result for the same source, architecture and assembler
+// is taken from there, and no PTX made. `name` is for errors, which repeat the assembler's first messages.
+Result<Cubin> assemble(const Ptxas& ptxas, const PtxSource& source, const std::string& arch, const std::string& name,
+                       const std::string& cache_folder);
 Result<Cubin> assemble(const Ptxas& ptxas, const std::string& ptx, const std::string& arch, const std::string& name,
                        const std::string& cache_folder = "");
 

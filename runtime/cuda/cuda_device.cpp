@@ -52,6 +52,7 @@ class Cuda final : public CudaDevice {
   Status open();
 
   const CudaDeviceInfo& info() const override { return info_; }
+  const CudaLoads& loads() const override { return loads_; }
   Result<DeviceAddress> allocate(int64_t bytes) override;
   Result<DeviceAddress> allocate_unset(int64_t bytes) override;
   void free(DeviceAddress address) override { driver_.cuMemFree(driver_address(address)); }
@@ -71,8 +72,7 @@ class Cuda final : public CudaDevice {
   Status wait_for(EventHandle event) override;
   Result<double> milliseconds_between(EventHandle from, EventHandle to) override;
   void release_events(std::span<const EventHandle> events) override;
-  // Whoever wants to wait after each launch wants no graphs.
-  bool makes_graphs() const override { return !options_.synchronous; }
+  bool runs_ahead() const override { return !options_.synchronous; }
   Status begin_graph() override;
   Result<GraphHandle> end_graph(const std::string& name) override;
   Status run_graph(GraphHandle graph) override;
@@ -90,6 +90,7 @@ class Cuda final : public CudaDevice {
   Driver driver_;
   CudaOptions options_;
   CudaDeviceInfo info_;
+  CudaLoads loads_;
   CUdevice device_ = 0;
   bool has_context_ = false;
   CUstream stream_ = nullptr;
@@ -252,7 +253,7 @@ Status Cuda::fill(DeviceAddress to, uint32_t pattern, int64_t element_bytes, int
 
 Result<KernelHandle> Cuda::load(const KernelCode& kernel) {
   STEPC_CHECK(kernel.launch.threads > 0, "kernel {} is not for a GPU", kernel.symbol);
-  STEPC_ASSIGN(CudaModule module, CudaModule::load(driver_, info_, kernel));
+  STEPC_ASSIGN(CudaModule module, CudaModule::load(driver_, info_, kernel, options_.cache_folder, loads_));
   kernels_.push_back({kernel.symbol, kernel.launch, kernel.shared_bytes, std::move(module), {}});
   return static_cast<KernelHandle>(kernels_.size() - 1);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "runtime/cuda/driver.h"
@@ -24,12 +25,20 @@ struct CudaDeviceInfo {
 struct CudaOptions {
   int ordinal = 0;
   bool synchronous = false;  // wait after each launch, so that an error names its kernel
+  std::string cache_folder;  // of cubins that the driver makes from PTX; empty: none
+};
+
+// What became of the kernels that were loaded.
+struct CudaLoads {
+  int compiled = 0;  // by the driver, from PTX
+  int cached = 0;    // the same, at an earlier time
 };
 
 // To be used from the thread that made it.
 class CudaDevice : public Device {
  public:
   virtual const CudaDeviceInfo& info() const = 0;
+  virtual const CudaLoads& loads() const = 0;
 };
 
 Result<std::unique_ptr<CudaDevice>> make_cuda_device(Driver driver, const CudaOptions& options = {});

@@ -3,7 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "ir/support/cache.h"
 #include "runtime/cuda/driver_errors.h"
+#include "runtime/cuda/linker.h"
 
 namespace stepc {
 namespace {
@@ -24,9 +26,10 @@ std::string code_target(const KernelCode& kernel) {
 }
 
 // What a failed load means, where the code tells more than its name.
-Error load_error(const Driver& driver, const CudaDeviceInfo& device, const KernelCode& kernel, CUresult result,
-                 const std::string& log) {
-  Error error = driver_error(driver, "cuModuleLoadDataEx", result, fmt::format("kernel {}", kernel.symbol));
+Error load_error(const Driver& driver, const CudaDeviceInfo& device, const KernelCode& kernel,
+                 const LinkFailure& failure) {
+  const CUresult result = failure.result;
+  Error error = driver_error(driver, failure.call, result, fmt::format("kernel {}", kernel.symbol));
   if (result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
     error.message +=
         fmt::format("; the PTX is of version {}, which the driver of CUDA {} does not read: update the driver",
@@ -34,8 +37,25 @@ Error load_error(const Driver& driver, const CudaDeviceInfo& device, const Kerne
   if (result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_INVALID_PTX)
     error.message +=
         fmt::format("; it was compiled for {}, the device {} is {}", code_target(kernel), device.name, device.arch);
-  if (!log.empty()) error.message += "\n" + log;
+  if (!failure.log.empty()) error.message += "\n" + failure.log;
   return error;
+}
+
+// The cubin of PTX: an earlier one, or one that the driver makes now.
+Result<std::string> cached_cubin(const Driver& driver, const CudaDeviceInfo& device, const KernelCode& kernel,
+                                 const std::string& cache_folder, CudaLoads& loads) {
+  const CacheStore cache(cache_folder);
+  const std::string key = driver_cubin_key(device, kernel.code);
+  if (auto cubin = cache.find(key)) {
+    ++loads.cached;
+    return std::move(*cubin);
+  }
+  auto cubin = link_ptx(driver, kernel.code, kernel.symbol);
+  if (!cubin) return tl::unexpected(load_error(driver, device, kernel, cubin.error()));
+  ++loads.compiled;
+  // A cache that cannot be written costs time, not the result.
+  (void)cache.store(key, *cubin);
+  return std::move(*cubin);
 }
 
 Status check_target(const CudaDeviceInfo& device, const KernelCode& kernel) {
@@ -84,17 +104,25 @@ CudaModule::~CudaModule() {
   if (module_) driver_->cuModuleUnload(module_);
 }
 
-Result<CudaModule> CudaModule::load(const Driver& driver, const CudaDeviceInfo& device, const KernelCode& kernel) {
+Result<CudaModule> CudaModule::load(const Driver& driver, const CudaDeviceInfo& device, const KernelCode& kernel,
+                                    const std::string& cache_folder, CudaLoads& loads) {
   STEPC_TRY(check_target(device, kernel));
+  std::string cubin;
+  if (!cache_folder.empty() && !is_cubin(kernel.code)) {
+    STEPC_ASSIGN(cubin, cached_cubin(driver, device, kernel, cache_folder, loads));
+  } else {
+    loads.compiled += is_cubin(kernel.code) ? 0 : 1;
+  }
   std::vector<char> log(kLogBytes, 0);
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void* values[] = {log.data(), reinterpret_cast<void*>(log.size() - 1)};
   CudaModule module(driver);
   // The code is a std::string, so that the NUL which ends PTX for the driver is there.
-  const CUresult result = driver.cuModuleLoadDataEx(&module.module_, kernel.code.c_str(), 2, options, values);
+  const std::string& image = cubin.empty() ? kernel.code : cubin;
+  const CUresult result = driver.cuModuleLoadDataEx(&module.module_, image.c_str(), 2, options, values);
   if (result != CUDA_SUCCESS) {
     module.module_ = nullptr;
-    return tl::unexpected(load_error(driver, device, kernel, result, log_text(log)));
+    return tl::unexpected(load_error(driver, device, kernel, {"cuModuleLoadDataEx", result, log_text(log)}));
   }
   STEPC_TRY(module.prepare(device, kernel));
   return module;

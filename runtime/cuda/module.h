@@ -8,7 +8,9 @@ namespace stepc {
 // Owns its module; the driver must outlive it.
 class CudaModule {
  public:
-  static Result<CudaModule> load(const Driver& driver, const CudaDeviceInfo& device, const KernelCode& kernel);
+  // With a cache folder the driver's cubins are taken from there and kept there. Counts what it did.
+  static Result<CudaModule> load(const Driver& driver, const CudaDeviceInfo& device, const KernelCode& kernel,
+                                 const std::string& cache_folder, CudaLoads& loads);
   CudaModule(CudaModule&& other) noexcept { *this = std::move(other); }
   CudaModule& operator=(CudaModule&& other) noexcept;
   ~CudaModule();

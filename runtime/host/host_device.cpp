@@ -144,8 +144,7 @@ class HostDevice : public Device {
     for (EventHandle event : events) events_.take(event);
   }
 
-  // Calls are done when they return: there is nothing to be gained.
-  bool makes_graphs() const override { return false; }
+  bool runs_ahead() const override { return false; }
   Status begin_graph() override { STEPC_UNREACHABLE("a graph on the host"); }
   Result<GraphHandle> end_graph(const std::string& name) override { STEPC_UNREACHABLE("graph {} on the host", name); }
   Status run_graph(GraphHandle) override { STEPC_UNREACHABLE("a graph on the host"); }

@@ -33,7 +33,10 @@ struct FakeDriver {
   size_t used_bytes = 0;
   size_t words_per_launch = 0;
   std::map<std::string, CUresult> failures;  // by call
+  CUresult lost = CUDA_SUCCESS;              // what every call says once the device is gone
+  int links = 0;
   std::string jit_log;
+  std::string linked, loaded;  // the last images
   std::string report;
   std::vector<Launch> launches;
   std::vector<Map> maps;
@@ -46,6 +49,7 @@ struct FakeDriver {
 
  private:
   CUresult outcome(const std::string& call) const {
+    if (lost != CUDA_SUCCESS) return lost;
     const auto failure = failures.find(call);
     return failure == failures.end() ? CUDA_SUCCESS : failure->second;
   }
@@ -66,11 +70,15 @@ inline void FakeDriver::add_devices(Driver& driver) {
   driver.cuInit = [this](unsigned) { return outcome("cuInit"); };
   driver.cuDriverGetVersion = [](int* version) { return *version = 12040, CUDA_SUCCESS; };
   driver.cuGetErrorName = [](CUresult error, const char** name) {
-    *name = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_OTHER";
+    *name = error == CUDA_ERROR_OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : error == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                                                  : "CUDA_ERROR_OTHER";
     return CUDA_SUCCESS;
   };
   driver.cuGetErrorString = [](CUresult error, const char** text) {
-    *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "something else";
+    *text = error == CUDA_ERROR_OUT_OF_MEMORY     ? "out of memory"
+            : error == CUDA_ERROR_ILLEGAL_ADDRESS ? "an illegal memory access was encountered"
+                                                  : "something else";
     return CUDA_SUCCESS;
   };
   driver.cuDeviceGetCount = [this](int* count) { return *count = devices, CUDA_SUCCESS; };
@@ -101,7 +109,7 @@ inline void FakeDriver::add_memory(Driver& driver) {
   driver.cuMemFree = [this](CUdeviceptr address) {
     used_bytes -= allocations.at(address);
     allocations.erase(address);
-    return std::free(reinterpret_cast<void*>(address)), CUDA_SUCCESS;
+    return std::free(reinterpret_cast<void*>(address)), lost;
   };
   driver.cuMemAllocHost = [this](void** memory, size_t bytes) {
     ++pinned;
@@ -111,11 +119,11 @@ inline void FakeDriver::add_memory(Driver& driver) {
   driver.cuMemGetInfo = [this](size_t* available, size_t* total) {
     return *available = memory_bytes - used_bytes, *total = memory_bytes, CUDA_SUCCESS;
   };
-  driver.cuMemcpyHtoDAsync = [](CUdeviceptr to, const void* from, size_t bytes, CUstream) {
-    return std::memcpy(reinterpret_cast<void*>(to), from, bytes), CUDA_SUCCESS;
+  driver.cuMemcpyHtoDAsync = [this](CUdeviceptr to, const void* from, size_t bytes, CUstream) {
+    return std::memcpy(reinterpret_cast<void*>(to), from, bytes), outcome("cuMemcpyHtoDAsync");
   };
-  driver.cuMemcpyDtoHAsync = [](void* to, CUdeviceptr from, size_t bytes, CUstream) {
-    return std::memcpy(to, reinterpret_cast<void*>(from), bytes), CUDA_SUCCESS;
+  driver.cuMemcpyDtoHAsync = [this](void* to, CUdeviceptr from, size_t bytes, CUstream) {
+    return std::memcpy(to, reinterpret_cast<void*>(from), bytes), outcome("cuMemcpyDtoHAsync");
   };
   driver.cuMemcpyDtoDAsync = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) {
     return std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes), CUDA_SUCCESS;
@@ -138,7 +146,7 @@ inline void FakeDriver::add_streams(Driver& driver) {
     return *event = fake_handle<CUevent>(++events), CUDA_SUCCESS;
   };
   driver.cuEventDestroy = [this](CUevent) { return --events, CUDA_SUCCESS; };
-  driver.cuEventRecord = [](CUevent, CUstream) { return CUDA_SUCCESS; };
+  driver.cuEventRecord = [this](CUevent, CUstream) { return outcome("cuEventRecord"); };
   driver.cuEventSynchronize = [this](CUevent) { return outcome("cuEventSynchronize"); };
   driver.cuEventElapsedTime = [](float* milliseconds, CUevent from, CUevent to) {
     *milliseconds = 0.5F * static_cast<float>(reinterpret_cast<intptr_t>(to) - reinterpret_cast<intptr_t>(from));
@@ -170,14 +178,29 @@ inline CUresult FakeDriver::launch(const CUlaunchConfig* config, void** paramete
 }
 
 inline void FakeDriver::add_modules(Driver& driver) {
-  driver.cuModuleLoadDataEx = [this](CUmodule* module, const void*, unsigned count, CUjit_option* names,
+  driver.cuModuleLoadDataEx = [this](CUmodule* module, const void* image, unsigned count, CUjit_option* names,
                                      void** values) {
+    loaded = static_cast<const char*>(image);
     for (unsigned i = 0; i < count; ++i)
       if (names[i] == CU_JIT_ERROR_LOG_BUFFER) std::strcpy(static_cast<char*>(values[i]), jit_log.c_str());
     const CUresult result = outcome("cuModuleLoadDataEx");
     if (result == CUDA_SUCCESS) modules.insert(*module = fake_handle<CUmodule>(static_cast<int>(modules.size()) + 1));
     return result;
   };
+  driver.cuLinkCreate = [this](unsigned count, CUjit_option* names, void** values, CUlinkState* state) {
+    for (unsigned i = 0; i < count; ++i)
+      if (names[i] == CU_JIT_ERROR_LOG_BUFFER) std::strcpy(static_cast<char*>(values[i]), jit_log.c_str());
+    return *state = fake_handle<CUlinkState>(++links), outcome("cuLinkCreate");
+  };
+  driver.cuLinkAddData = [this](CUlinkState, CUjitInputType, void* data, size_t bytes, const char*, unsigned,
+                                CUjit_option*, void**) {
+    linked = "\177ELF of " + std::string(static_cast<const char*>(data), bytes - 1);
+    return outcome("cuLinkAddData");
+  };
+  driver.cuLinkComplete = [this](CUlinkState, void** cubin, size_t* bytes) {
+    return *cubin = linked.data(), *bytes = linked.size(), outcome("cuLinkComplete");
+  };
+  driver.cuLinkDestroy = [this](CUlinkState) { return --links, CUDA_SUCCESS; };
   driver.cuModuleUnload = [this](CUmodule module) { return modules.erase(module), CUDA_SUCCESS; };
   driver.cuModuleGetFunction = [this](CUfunction* function, CUmodule, const char*) {
     return *function = fake_handle<CUfunction>(1), outcome("cuModuleGetFunction");

@@ -39,15 +39,18 @@ Result<CodeTarget> gpu_code_target(const DeviceChoice& choice, const CudaDeviceI
 }
 
 Result<OpenDevice> open_gpu(Driver driver, const DeviceChoice& choice, int ordinal, const std::string& own = "") {
-  STEPC_ASSIGN(std::unique_ptr<CudaDevice> device,
-               make_cuda_device(std::move(driver), {.ordinal = ordinal, .synchronous = choice.synchronous}));
+  STEPC_ASSIGN(
+      std::unique_ptr<CudaDevice> device,
+      make_cuda_device(std::move(driver),
+                       {.ordinal = ordinal, .synchronous = choice.synchronous, .cache_folder = choice.cache_folder}));
   OpenDevice open;
   STEPC_ASSIGN(open.target, gpu_code_target(choice, device->info(), own.empty() ? device->info().target : own));
   open.device = std::move(device);
   return open;
 }
 
-Result<OpenDevice> open_emulator(const DeviceChoice& choice) {
+Result<OpenDevice> open_emulator(DeviceChoice choice) {
+  choice.cache_folder.clear();  // it compiles nothing
   EmulatorOptions options;
   options.seed = static_cast<uint64_t>(choice.seed);
   options.threads = choice.threads;
@@ -74,6 +77,7 @@ Result<OpenDevice> open_device(const DeviceChoice& choice) {
     STEPC_ASSIGN(Driver driver, open_driver());
     STEPC_ASSIGN(OpenDevice open, open_gpu(std::move(driver), choice, *ordinal));
     open.takes_cubins = true;
+    open.gpu = static_cast<const CudaDevice*>(open.device.get());
     return open;
   }
   return user_error("--device {}: unknown{}; known are host, emulator, cuda and cuda:N", choice.name,

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "runtime/device.h"
+#include "runtime/cuda/cuda_device.h"
 #include "tools/stepc/target.h"
 
 namespace stepc {
@@ -15,10 +15,12 @@ struct DeviceChoice {
   bool baseline = false;      // host code without AVX-512
   bool synchronous = false;   // wait after each launch of a GPU
   int64_t seed = 1;           // of the emulator's schedule
+  std::string cache_folder;   // of what the driver compiles; empty: none
 };
 
 struct OpenDevice {
   std::unique_ptr<Device> device;
+  const CudaDevice* gpu = nullptr;  // the same device, where its driver may have compiled something
   CodeTarget target;
   bool takes_cubins = false;
 };

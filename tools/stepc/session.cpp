@@ -17,8 +17,42 @@ std::string default_cache_folder() {
 
 }  // namespace
 
+namespace {
+const double g_started = seconds_now();  // before main
+}
+
+double seconds_of_process() { return seconds_now() - g_started; }
+
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string DeviceOptions::cache() const { return cache_folder.empty() ? default_cache_folder() : cache_folder; }
+
+double StartTimes::seconds() const {
+  return device_seconds + lower.pass_seconds + lower.schedule_seconds + lower.compile_seconds + lower.plan_seconds +
+         load_seconds;
+}
+
+std::string StartTimes::text() const {
+  return fmt::format(
+      "{} kernels ready in {:.1f} s: {} compiled, {} cached; device {:.2f}, passes {:.2f}, schedules {:.2f}, code "
+      "{:.2f}, plan {:.2f}, loading {:.2f} s",
+      lower.kernels, seconds(), compiled(), lower.kernels - compiled(), device_seconds, lower.pass_seconds,
+      lower.schedule_seconds, lower.compile_seconds, lower.plan_seconds, load_seconds);
+}
+
+JsonValue StartTimes::json() const {
+  JsonValue value;
+  value.add("kernels", lower.kernels);
+  value.add("compiled", compiled());
+  value.add("device_seconds", device_seconds);
+  value.add("pass_seconds", lower.pass_seconds);
+  value.add("schedule_seconds", lower.schedule_seconds);
+  value.add("code_seconds", lower.compile_seconds);
+  value.add("plan_seconds", lower.plan_seconds);
+  value.add("load_seconds", load_seconds);
+  return value;
 }
 
 std::vector<TensorStream> persistent_streams(const Executor& executor) {
@@ -57,11 +91,12 @@ void DeviceOptions::add_device_to(CLI::App& command) {
 }
 
 Result<GpuLowered> compile_module(Module module, const CodeTarget& target, const DeviceOptions& options,
-                                  const CompileWishes& wishes) {
+                                  const CompileWishes& wishes, LowerReport* report) {
   const bool shows = isatty(STDERR_FILENO) != 0;
   LowerOptions lower;
-  lower.cache_folder = options.cache_folder.empty() ? default_cache_folder() : options.cache_folder;
+  lower.cache_folder = options.cache();
   lower.threads = options.thread_count();
+  lower.report = report;
   lower.progress = [shows](int done, int all, const std::string&) {
     if (shows) fmt::print(stderr, "\rcompiling kernel {} of {} ", done, all);
     if (shows && done == all) fmt::print(stderr, "\r{:40}\r", "");
@@ -80,19 +115,24 @@ Result<GpuLowered> compile_module(Module module, const CodeTarget& target, const
 }
 
 Result<Session> Session::create(Module module, const DeviceOptions& options) {
-  const double start = seconds_now();
+  Session session;
+  StartTimes& times = session.times_;
   DeviceChoice choice = options.choice;
   choice.threads = options.thread_count();
+  choice.cache_folder = options.cache();
+  const double start = seconds_now();
   STEPC_ASSIGN(OpenDevice open, open_device(choice));
-  STEPC_ASSIGN(GpuLowered lowered,
-               compile_module(std::move(module), open.target, options, {.prefer_cubins = open.takes_cubins}));
-  Session session;
+  times.device_seconds = seconds_now() - start;
+  STEPC_ASSIGN(GpuLowered lowered, compile_module(std::move(module), open.target, options,
+                                                  {.prefer_cubins = open.takes_cubins}, &times.lower));
   session.device_ = std::move(open.device);
+  const double compiled = seconds_now();
   STEPC_ASSIGN(
       session.executor_,
       Executor::create(*session.device_, std::move(lowered.bundle),
                        {.graphs = options.graphs, .separate_buffers = options.separate_buffers, .host_functions = {}}));
-  session.compile_seconds_ = seconds_now() - start;
+  times.load_seconds = seconds_now() - compiled;
+  if (open.gpu) times.driver = open.gpu->loads();
   return session;
 }
 

@@ -62,6 +62,13 @@ Result<Trainer> Trainer::create(const Config& config, const TrainRunOptions& opt
 }
 
 Status Trainer::start(const std::optional<Checkpoint>& resume) {
+  const double start = seconds_now();
+  STEPC_TRY(set_weights(resume));
+  weights_seconds_ = seconds_now() - start;
+  return resume ? load_curves() : Status();
+}
+
+Status Trainer::set_weights(const std::optional<Checkpoint>& resume) {
   Executor& executor = session_.executor();
   if (!resume) {
     const ScalarInput seed(static_cast<int32_t>(config_.train.seed));
@@ -75,7 +82,7 @@ Status Trainer::start(const std::optional<Checkpoint>& resume) {
   }
   step_ = resume->state.step;
   position_ = resume->state.data_position;
-  return load_curves();
+  return {};
 }
 
 // The losses of the steps before, for the chart.
@@ -145,6 +152,7 @@ Status Trainer::report(const StepResult& result) {
   line.add("tokens_per_second", rate);
   line.add("seconds", elapsed);
   line.add("eta_seconds", eta);
+  if (start_line_) line.add("start", *std::exchange(start_line_, std::nullopt));
   STEPC_TRY(log_.write(line));
   const bool due = seconds_now() - last_report_ >= (isatty(STDOUT_FILENO) ? 1.0 : 10.0);
   if (!due && step_ != config_.train.steps && step_ != first_step_ + 1) return {};
@@ -188,6 +196,18 @@ bool Trainer::goes_on() const {
   return step_ < config_.train.steps && !stopped && g_signal == 0;
 }
 
+// How long it took until the first update of this call was done.
+void Trainer::tell_first_step() {
+  const double step_seconds = seconds_now() - started_;
+  start_line_ = session_.start_times().json();
+  start_line_->add("weights_seconds", weights_seconds_);
+  start_line_->add("first_step_seconds", step_seconds);
+  start_line_->add("process_seconds", seconds_of_process());
+  if (!options_.json)
+    fmt::print("first step done {:.1f} s after the start: weights {:.2f} s, step {:.2f} s\n", seconds_of_process(),
+               weights_seconds_, step_seconds);
+}
+
 // Whether something is to be done between this update and the next that wants the weights as they are.
 bool Trainer::pauses() const { return is_due(options_.eval_every, step_) || is_due(options_.checkpoint_every, step_); }
 
@@ -195,9 +215,7 @@ Result<int> Trainer::run() {
   g_signal = 0;
   std::signal(SIGINT, remember_signal);
   std::signal(SIGTERM, remember_signal);
-  if (!options_.json)
-    fmt::print("{} kernels ready in {:.1f} s; {} tokens in {}\n", session_.executor().bundle().kernels.size(),
-               session_.compile_seconds(), train_.count(), options_.data);
+  if (!options_.json) fmt::print("{}; {} tokens in {}\n", session_.start_times().text(), train_.count(), options_.data);
   first_step_ = step_;
   started_ = seconds_now();
   // While the device works on an update its outputs are looked at, and the next one is started behind it; a signal
@@ -206,8 +224,9 @@ Result<int> Trainer::run() {
     if (flight_.empty()) STEPC_TRY(start_step());
     STEPC_ASSIGN(const StepResult result, step());
     const std::vector<RunHandle> runs = std::exchange(flight_, {});
-    if (goes_on() && !pauses()) STEPC_TRY(start_step());
+    if (session_.executor().runs_ahead() && goes_on() && !pauses()) STEPC_TRY(start_step());
     STEPC_TRY(land(runs));
+    if (step_ == first_step_ + 1) tell_first_step();
     STEPC_TRY(report(result));
     if (step_ == config_.train.steps) break;
     if (is_due(options_.eval_every, step_)) STEPC_TRY(evaluate(false));

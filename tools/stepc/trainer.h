@@ -64,6 +64,8 @@ class Trainer {
         log_(std::move(log)) {}
 
   Status start(const std::optional<Checkpoint>& resume);
+  Status set_weights(const std::optional<Checkpoint>& resume);
+  void tell_first_step();
   Status load_curves();
   bool goes_on() const;
   bool pauses() const;
@@ -100,6 +102,8 @@ class Trainer {
   double started_ = 0;             // seconds_now() of the first step
   int64_t first_step_ = 0;
   double last_report_ = 0;
+  double weights_seconds_ = 0;             // until they were made or read
+  std::optional<JsonValue> start_line_;    // of the metrics: where the start's time went
   std::vector<int32_t> tokens_, targets_;  // of the batch at prepared_
   int64_t prepared_ = -1;
   std::vector<std::pair<double, double>> train_curve_, held_out_curve_;  // (tokens, loss)

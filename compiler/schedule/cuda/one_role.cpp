@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "compiler/schedule/cuda/route.h"
 #include "compiler/schedule/host/templates.h"
@@ -116,6 +117,27 @@ bool moves_apart(const kernel::Kernel& kernel) {
                      [](const kernel::KOp& op) { return op.op == kernel::Op::gather || op.op == kernel::Op::scatter; });
 }
 
+// The stream of random_bits becomes a launch scalar, so that the tensors of one shape share a kernel: a model has a
+// stream for each parameter.
+void pass_streams(ScheduledKernel& scheduled) {
+  kernel::Kernel& kernel = scheduled.kernel;
+  std::set<kernel::FragId> streams;
+  for (const kernel::KOp& op : kernel.ops)
+    if (op.op == kernel::Op::random_bits) streams.insert(op.frags[1]);
+  for (kernel::KOp& op : kernel.ops) {
+    if (op.op != kernel::Op::constant || !streams.contains(op.results[0])) continue;
+    const size_t number = kernel.scalars.size();
+    kernel.variables.push_back({number == 0 ? "stream" : fmt::format("stream_{}", number), {INT32_MIN, INT32_MAX}, 1});
+    const auto variable = static_cast<kernel::VarId>(kernel.variables.size() - 1);
+    kernel.scalars.push_back(variable);
+    scheduled.scalars.push_back(static_cast<int64_t>(std::get<double>(kernel::find_attr(op, "value")->value)));
+    kernel.exprs.push_back({kernel::ExprKind::variable, 0, variable});
+    op.op = kernel::Op::from_index;
+    op.indices = {static_cast<kernel::ExprId>(kernel.exprs.size() - 1)};
+    op.attrs.clear();
+  }
+}
+
 }  // namespace
 
 Result<ScheduledKernel> schedule_one_role(const Program& program, const Group& group) {
@@ -140,6 +162,7 @@ Result<ScheduledKernel> schedule_one_role(const Program& program, const Group& g
   scheduled.workspace_bytes = chosen->built.workspace_bytes;
   scheduled.problem = std::move(text);
   scheduled.config = fmt::format("{} threads, {}", threads, chosen->built.config);
+  pass_streams(scheduled);
   return scheduled;
 }
 
