@@ -34,6 +34,8 @@ TEST_CASE("cases of epilogues, executed: swiglu and its gradient") {
   test::check_on_gpu(test::swiglu_case({128, 256, 64, 2}), scheduled);
   test::check_on_gpu(test::swiglu_case({65, 144, 72}), scheduled);
   test::check_on_gpu(test::swiglu_gradient_case({128, 128, 64, 2}), scheduled);
+  for (uint64_t seed = 1; seed <= 3; ++seed)
+    test::check_on_gpu(test::swiglu_gradient_case({200, 256, 64, 2}), scheduled, seed);
   for (uint64_t seed = 1; seed <= 4; ++seed)
     test::check_on_gpu(test::swiglu_gradient_case({65, 72, 72}), scheduled, seed);
 }

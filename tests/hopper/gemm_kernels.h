@@ -28,7 +28,7 @@ inline kernel::Kernel build(const MatmulProblem& problem, const GemmConfig& conf
   builder.set_grid(config.tasks(problem));
   builder.set_cluster(config.cluster);
   const bool by_tma = dtype == Dtype::bf16;
-  const kernel::BufferId map = by_tma ? builder.tensor_map("y_map", y, {1, kGroupRows, kPanel}, 128) : y;
+  const kernel::BufferId map = by_tma ? builder.tensor_map("y_map", y, {1, config.store_rows(), kPanel}, 128) : y;
   PanelStores panels(builder, config, config.blocks() * config.tile_n / kPanel);
   GemmEpilogue epilogue;
   epilogue.slice_columns = kPanel;
@@ -40,7 +40,7 @@ inline kernel::Kernel build(const MatmulProblem& problem, const GemmConfig& conf
       panels.put(rounded, map, {tile.batch, tile.row, tile.column});
     else
       builder.store_tile(rounded, y, {tile.batch, tile.row, tile.column}, 1, min(n - tile.column, kPanel),
-                         min(m - tile.row, kGroupRows));
+                         min(m - tile.row, config.store_rows()));
   };
   emit_gemm(builder, problem, config, buffers, epilogue);
   return builder.finish();

@@ -20,11 +20,40 @@ PlantedKernel gemm() {
   return PlantedKernel(build(product(136, 264, 384, 1, false, false), config, Dtype::bf16));
 }
 
+// The same product, handed over to warps that store it.
+PlantedKernel handed() {
+  GemmConfig config = *handed_over({});
+  config.stages = 2;
+  config.group_m = 1;
+  config.processors = 2;
+  return PlantedKernel(build(product(136, 520, 384, 1, false, false), config, Dtype::bf16));
+}
+
 // The wait spins on what its try_wait says; this makes it say yes.
 constexpr const char* kTryWait = "mbarrier.try_wait.parity.shared::cta.b64 p,";
 constexpr const char* kYes = "setp.eq.u32 p, 0, 0; // ";
 
 TEST_CASE("planted: none") { check_whole(gemm()); }
+
+TEST_CASE("planted: none, with the product handed over") { check_whole(handed()); }
+
+TEST_CASE("planted: a product handed over and never taken") {
+  PlantedKernel kernel = handed();
+  kernel.remove("arrive %taken", "mbarrier.arrive");
+  check_planted_among(kernel, "deadlock", "wait %taken", "4 of 4 arrivals missing");
+}
+
+TEST_CASE("planted: a product taken before it is there") {
+  PlantedKernel kernel = handed();
+  kernel.replace("wait %ready", kTryWait, kYes);
+  check_planted(kernel, "read before", "load");
+}
+
+TEST_CASE("planted: a product handed over where another is still being read") {
+  PlantedKernel kernel = handed();
+  kernel.replace("wait %taken", kTryWait, kYes);
+  check_planted(kernel, "race", "stmatrix", "that another warp has read");
+}
 
 TEST_CASE("planted: a removed wait") {
   PlantedKernel kernel = gemm();

@@ -29,6 +29,12 @@ void give_registers(GemmConfig& config) {
   config.consumer_registers = 240;
 }
 
+// Where the results take much beside the product, they are made while the next product is under way. A product that is
+// stored as it is gains nothing, as it would have a stage less for it.
+bool should_hand_over(const Program& program, const MatmulGroup& matmul, const TilePlan& plan) {
+  return program.type(matmul.product).dtype == Dtype::bf16 && (plan.tile_loads > 1 || matmul.sizes.parts() > 1);
+}
+
 // A group, and how its kernel is made.
 struct Recipe {
   const Program& program;
@@ -90,8 +96,8 @@ class GemmKernel {
     if (columns % kPanel != 0 && shape.back() != columns) return false;
     const auto [map, is_new] = maps_.try_emplace(store.result, buffer);
     if (is_new)
-      map->second =
-          builder_.tensor_map(builder_.kernel().buffer(buffer).name + "_map", buffer, {1, kGroupRows, kPanel}, 128);
+      map->second = builder_.tensor_map(builder_.kernel().buffer(buffer).name + "_map", buffer,
+                                        {1, recipe_.config.store_rows(), kPanel}, 128);
     panels_.put(store.value, map->second, store.place->at);
     return true;
   }
@@ -127,20 +133,26 @@ Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, con
   const auto f32_results = std::count_if(scheduled.results.begin(), scheduled.results.end(),
                                          [&](ValueId value) { return program.type(value).dtype == Dtype::f32; });
   const bool is_heavy = f32_results > 1;
-  const auto plan_for = [&](int64_t columns) {
-    return plan_tiles(program, group, matmul, kGroupRows, columns, kPanel, is_heavy ? kLiveF32 : kLiveBf16);
+  const auto plan_for = [&](int64_t rows, int64_t columns) {
+    return plan_tiles(program, group, matmul, rows, columns, kPanel, is_heavy ? kLiveF32 : kLiveBf16);
   };
-  const auto trial = plan_for(kPanel);
+  const auto trial = plan_for(kGroupRows, kPanel);
   if (!trial) return std::optional<ScheduledKernel>();  // the results cannot be made on tiles
   // What a whole tile reads is under way a piece ahead; but tables that repeat along its columns would all stay in
   // registers.
   const bool whole = trial->columns != ColumnMap::pairs;
   for (GemmConfig& config : gemm_candidates(matmul.sizes, stores_panels && trial->step == kPanel, target)) {
     if (is_heavy && config.tile_n > kHeavyColumns) continue;
-    auto plan = plan_for(whole ? config.tile_columns(matmul.sizes) : kPanel);
+    auto plan = plan_for(kGroupRows, whole ? config.tile_columns(matmul.sizes) : kPanel);
     if (!plan) continue;
+    const auto handed = should_hand_over(program, matmul, *plan) ? handed_over(config) : std::nullopt;
+    if (handed) {
+      config = *handed;
+      plan = plan_for(kStripRows, kPanel);
+      if (!plan) continue;
+    }
     // The walk over counted rows needs more of the producer's registers than are left it then.
-    if (plan->tile_loads > 1 && matmul.sizes.counted != CountedAxis::m) give_registers(config);
+    if (!handed && plan->tile_loads > 1 && matmul.sizes.counted != CountedAxis::m) give_registers(config);
     const Recipe recipe{program,           group,  matmul, scheduled.operands,
                         scheduled.results, config, *plan,  whole ? 0 : kPanel};
     auto kernel = build(recipe);

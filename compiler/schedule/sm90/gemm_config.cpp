@@ -8,7 +8,6 @@
 namespace stepc::sm90 {
 namespace {
 
-constexpr int64_t kBoxBytes = kPanel * kGroupRows * 2;
 constexpr int64_t kMapAlignment = 16;  // bytes, of a tensor map's strides
 constexpr int64_t kMostStages = 8;
 // Time to start a tile and to store it, in blocks of k of a tile of 128 x 256.
@@ -45,8 +44,9 @@ int64_t GemmConfig::tasks(const MatmulProblem& problem) const {
   return std::min(processors / cluster, units(problem)) * cluster;
 }
 int64_t GemmConfig::shared_bytes() const {
-  const int64_t barriers = 2 * stages * 8;
-  return stages * stage_bytes() + kConsumers * boxes * kBoxBytes + round_up(barriers, 64);
+  const int64_t barriers = (2 * stages + (hands_over ? 2 * kConsumers : 0)) * 8;
+  const int64_t box_bytes = store_rows() * kPanel * 2;
+  return stages * stage_bytes() + handoff_bytes() + storers() * boxes * box_bytes + round_up(barriers, 64);
 }
 
 std::optional<std::string> gemm_obstacle(const MatmulProblem& problem) {
@@ -86,6 +86,16 @@ std::vector<GemmConfig> gemm_candidates(const MatmulProblem& problem, bool store
   return candidates;
 }
 
+// Every thread needs what a product of 256 columns takes, so nobody gives registers to another.
+std::optional<GemmConfig> handed_over(GemmConfig config) {
+  if (config.blocks() != 1 || config.cluster != 1) return std::nullopt;
+  config.hands_over = true;
+  config.boxes = std::min<int64_t>(config.boxes, 2);
+  config.producer_registers = config.consumer_registers = 0;
+  fit_stages(config);
+  return config.shared_bytes() <= kSharedBytes && config.stages > 2 ? std::optional(config) : std::nullopt;
+}
+
 double gemm_cost(const MatmulProblem& problem, const GemmConfig& config) {
   const auto waves = static_cast<double>(ceil_div(config.units(problem) * config.cluster, config.processors));
   const auto blocks = static_cast<double>(ceil_div(problem.k, kBlockK));
@@ -94,9 +104,11 @@ double gemm_cost(const MatmulProblem& problem, const GemmConfig& config) {
 }
 
 std::string describe(const GemmConfig& config) {
-  return fmt::format("tile {}x{}x{}, {} stages, groups of {}, cluster {}, {} boxes, registers {}/{}", config.tile_m,
-                     config.tile_n, kBlockK, config.stages, config.group_m, config.cluster, config.boxes,
-                     config.producer_registers, config.consumer_registers);
+  const std::string warps = config.hands_over
+                                ? fmt::format("epilogue in {} warps", kStorers)
+                                : fmt::format("registers {}/{}", config.producer_registers, config.consumer_registers);
+  return fmt::format("tile {}x{}x{}, {} stages, groups of {}, cluster {}, {} boxes, {}", config.tile_m, config.tile_n,
+                     kBlockK, config.stages, config.group_m, config.cluster, config.boxes, warps);
 }
 
 }  // namespace stepc::sm90

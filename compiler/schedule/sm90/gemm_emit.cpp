@@ -1,9 +1,10 @@
-// The two roles. Both walk the same tiles and count the same turns: turn t uses stage t % stages, and its parity is
+// The roles. All walk the same tiles and count the same turns: turn t uses stage t % stages, and its parity is
 // that of t / stages. The first block of k of a tile starts the accumulators, so nothing is cleared; a tile without
 // blocks, of zeros by its count, takes no turn and has an epilogue only.
 #include <algorithm>
 
 #include "compiler/schedule/sm90/gemm.h"
+#include "compiler/schedule/sm90/gemm_handoff.h"
 #include "compiler/schedule/sm90/gemm_tiles.h"
 #include "ir/kernel/builder_hopper.h"
 #include "ir/support/check.h"
@@ -31,7 +32,8 @@ class GemmEmitter {
   }
 
   void producer() {
-    builder_.begin_role("producer", kGroupWarps, static_cast<int>(config_.producer_registers));
+    const int warps = config_.hands_over ? 1 : kGroupWarps;
+    builder_.begin_role("producer", warps, static_cast<int>(config_.producer_registers));
     builder_.once([&] {
       tiles_.each([&](const GemmTile& tile) {
         builder_.when(tile.live,
@@ -42,7 +44,27 @@ class GemmEmitter {
 
   void consumer() {
     builder_.begin_role("consumer", kGroupWarps, static_cast<int>(config_.consumer_registers), kConsumers);
-    tiles_.each([&](const GemmTile& tile) { store(tile, sums_of(tile)); });
+    tiles_.each([&](const GemmTile& tile) {
+      if (handoff_)
+        handoff_->put(tile.number, sums_of(tile)[0]);
+      else
+        store(tile, sums_of(tile));
+    });
+    if (!handoff_ && epilogue_.finish) epilogue_.finish();
+  }
+
+  // The warps that the producer leaves idle take a tile's strips in turn.
+  void epilogue() {
+    if (!handoff_) return;
+    builder_.begin_role("epilogue", 1, 0, kStorers);
+    tiles_.each([&](const GemmTile& tile) {
+      builder_.loop("strip", builder_.copy(), config_.tile_m / kStripRows, kStorers, [&](Index strip) {
+        if (epilogue_.begin_tile) epilogue_.begin_tile();
+        handoff_->wait(tile.number, strip);
+        store_strip(tile, strip);
+        handoff_->release(strip);
+      });
+    });
     if (epilogue_.finish) epilogue_.finish();
   }
 
@@ -63,6 +85,7 @@ class GemmEmitter {
                          128);
     full_ = builder_.barriers("full", stages, 1);
     empty_ = builder_.barriers("empty", stages, kConsumers * kGroupWarps * config_.cluster);
+    if (config_.hands_over) handoff_.emplace(builder_, config_);
   }
 
   Ref full(Index stage) { return builder_.ref(full_, {stage}); }
@@ -173,12 +196,23 @@ class GemmEmitter {
     }
   }
 
+  void store_strip(const GemmTile& tile, Index strip) {
+    const int64_t columns = config_.tile_columns(problem_);
+    for (int64_t first = 0; first < columns; first += kPanel) {
+      ProductTile slice{tile.batch, tile.row + strip * kStripRows, tile.column + first, {}};
+      for (int64_t part = 0; part < problem_.parts(); ++part)
+        slice.sums.push_back(handoff_->columns(strip, part * columns + first));
+      epilogue_.store(slice);
+    }
+  }
+
   KernelBuilder& builder_;
   const MatmulProblem& problem_;
   const GemmConfig& config_;
   const GemmEpilogue& epilogue_;
   GemmTiles tiles_;
   BufferId map_a_{}, map_b_{}, a_{}, b_{}, full_{}, empty_{};
+  std::optional<ProductHandoff> handoff_;
 };
 
 }  // namespace
@@ -188,6 +222,7 @@ void emit_gemm(KernelBuilder& builder, const MatmulProblem& problem, const GemmC
   STEPC_CHECK(config.shared_bytes() <= kSharedBytes, "{} bytes of shared memory", config.shared_bytes());
   GemmEmitter emitter(builder, problem, config, buffers, epilogue);
   emitter.producer();
+  emitter.epilogue();
   emitter.consumer();
 }
 
@@ -203,16 +238,17 @@ int64_t PanelStores::pending() const {
 }
 
 void PanelStores::put(Value panel, BufferId map, const std::vector<Index>& at) {
-  if (!out_) out_ = builder_.shared("out", Dtype::bf16, {kConsumers, boxes_, kGroupRows, kPanel}, 128);
+  if (!out_) out_ = builder_.shared("out", Dtype::bf16, {storers_, boxes_, rows_, kPanel}, 128);
   const int64_t still = pending();
   const Index box = done_++ % boxes_;
-  const Index barrier = builder_.copy() + 1;
+  const Index barrier = builder_.copy() + first_barrier_;
+  const int64_t warps = rows_ / kStripRows;
   builder_.once([&] { kernel::hopper::bulk_wait(builder_, still); });
-  kernel::hopper::sync(builder_, barrier, kGroupWarps);
+  kernel::hopper::sync(builder_, barrier, warps);
   const Ref place = builder_.ref(*out_, {builder_.copy(), box, 0, 0});
   kernel::hopper::stmatrix(builder_, panel, place);
   kernel::hopper::fence_async(builder_);
-  kernel::hopper::sync(builder_, barrier, kGroupWarps);
+  kernel::hopper::sync(builder_, barrier, warps);
   builder_.once([&] {
     kernel::hopper::tma_store(builder_, place, builder_.ref(map, at));
     kernel::hopper::bulk_commit(builder_);

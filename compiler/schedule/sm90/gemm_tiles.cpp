@@ -21,6 +21,7 @@ void GemmTiles::all(const std::function<void(const GemmTile&)>& body) {
   b_.loop("unit", first, config_.units(problem_), clusters(), [&](Index unit) {
     const Index before = b_.name("count", (unit - first) / clusters());
     GemmTile tile = tile_at(unit);
+    tile.number = before;
     tile.turn = before * blocks_k();
     tile.live = 1;
     tile.blocks = blocks_k();
@@ -48,6 +49,7 @@ void GemmTiles::counted_depth(const std::function<void(const GemmTile&)>& body) 
   b_.loop("unit", first_unit(), config_.units(problem_), clusters(), {b_.constant(0, Dtype::i32)},
           [&](Index unit, const std::vector<Value>& carried) {
             GemmTile tile = tile_at(unit);
+            tile.number = (unit - first_unit()) / clusters();
             tile.turn = b_.to_index(carried[0], {0, most}, "done");
             tile.blocks = b_.name("blocks", ceil_div(min(count_of(tile.batch), problem_.k), kBlockK));
             tile.live = less(0, tile.blocks);
@@ -68,6 +70,7 @@ void GemmTiles::counted_rows(const std::function<void(const GemmTile&)>& body) {
   const auto carry = [&](Index batch, const std::vector<Value>& carried) {
     const Index done = b_.to_index(carried[0], {0, most * blocks_k()}, "done");
     const Index live_before = b_.to_index(carried[1], {0, all - 1}, "live_before");
+    const Index before = b_.to_index(carried[2], {0, most}, "before");
     const Index live_m =
         b_.name("live_m", min(ceil_div(count_of(batch), config_.tile_m * config_.cluster), Index(units_m)));
     const Index live_in_batch = live_m * config_.tiles_n(problem_);
@@ -79,16 +82,18 @@ void GemmTiles::counted_rows(const std::function<void(const GemmTile&)>& body) {
           "number", is_live * (live.first + i * all) + (1 - is_live) * (dead.first + max(i - live.tiles, 0) * all));
       GemmTile tile = counted_tile(number, is_live, live_m);
       tile.batch = batch;
+      tile.number = before + i;
       tile.turn = done + min(i, live.tiles) * blocks_k();
       tile.live = is_live;
       tile.blocks = blocks_k();
       body(tile);
     });
     return std::vector<Value>{b_.from_index(done + live.tiles * blocks_k()),
-                              b_.from_index((live_before + live_in_batch) % all)};
+                              b_.from_index((live_before + live_in_batch) % all),
+                              b_.from_index(before + live.tiles + dead.tiles)};
   };
   const Value zero = b_.constant(0, Dtype::i32);
-  b_.loop("batch", 0, problem_.batch, 1, {zero, zero}, carry);
+  b_.loop("batch", 0, problem_.batch, 1, {zero, zero, zero}, carry);
 }
 
 // Of the tiles that hold rows, or of the others, as tile_at has them of all. The bounds hold by themselves; they are

@@ -19,6 +19,7 @@ struct GemmTile {
   kernel::Index batch;
   kernel::Index row;     // first row
   kernel::Index column;  // first of columns()
+  kernel::Index number;  // tiles that the task had before
   kernel::Index turn;    // of its first block
   kernel::Index live;    // whether it has blocks
   kernel::Index blocks;  // of k, at least one if it is live
