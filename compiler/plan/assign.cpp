@@ -1,6 +1,7 @@
 #include "compiler/plan/assign.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "ir/support/check.h"
@@ -17,6 +18,13 @@ class InPlace {
     rank_of_group_.assign(program.groups.size(), 0);
     for (size_t rank = 0; rank < order.size(); ++rank)
       if (order[rank].group >= 0) rank_of_group_[static_cast<size_t>(order[rank].group)] = rank;
+    for (size_t n = 0; n < program.nodes.size(); ++n) {
+      if (group_of_[n] < 0) continue;
+      for (ValueId operand : program.nodes[n].operands) {
+        const Node& leaf = program.producer(roots_[index_of(operand)]);
+        if (is_persistent_leaf(leaf)) readers_[leaf.attrs.text(AttrKey::name)].insert(n);
+      }
+    }
   }
 
   std::vector<bool> run() const {
@@ -36,11 +44,6 @@ class InPlace {
  private:
   int group_making(ValueId value) const { return group_of_[index_of(program_.value(value).producer)]; }
 
-  bool holds_state(ValueId value, const std::string& name) const {
-    const Node& leaf = program_.producer(roots_[index_of(value)]);
-    return is_persistent_leaf(leaf) && leaf.attrs.text(AttrKey::name) == name;
-  }
-
   bool is_safe(const std::string& name, ValueId root) const {
     const int maker = group_making(root);
     if (maker < 0) return false;
@@ -48,15 +51,11 @@ class InPlace {
     const bool in_order = group.schedule == Template::pointwise || group.schedule == Template::matmul ||
                           group.schedule == Template::column_sum;
     if (!in_order) return false;
-    for (size_t n = 0; n < program_.nodes.size(); ++n) {
-      const int reader = group_of_[n];
-      if (reader < 0) continue;
-      for (ValueId operand : program_.nodes[n].operands) {
-        if (!holds_state(operand, name)) continue;
-        if (reader == maker ? !only_pointwise_after(n, maker) : !runs_before(reader, maker)) return false;
-      }
-    }
-    return true;
+    const auto readers = readers_.find(name);
+    if (readers == readers_.end()) return true;
+    return std::all_of(readers->second.begin(), readers->second.end(), [&](size_t n) {
+      return group_of_[n] == maker ? only_pointwise_after(n, maker) : runs_before(group_of_[n], maker);
+    });
   }
 
   bool runs_before(int group, int other) const {
@@ -81,6 +80,7 @@ class InPlace {
   std::vector<int> group_of_;
   std::vector<ValueId> roots_;
   std::vector<size_t> rank_of_group_;
+  std::map<std::string, std::set<size_t>> readers_;  // of a state's old value: nodes in groups
 };
 
 }  // namespace

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "compiler/plan/assign.h"
 #include "compiler/plan/liveness.h"
 #include "compiler/plan/order.h"
+#include "compiler/plan/overwrite.h"
 #include "compiler/plan/pack.h"
 #include "ir/graph/fused.h"
 #include "ir/graph/print.h"
@@ -30,10 +32,12 @@ class Planner {
     roots_ = root_values(program_);
     buffer_of_value_.assign(program_.values.size(), -1);
     in_place_ = in_place_assigns(program_, order);
+    find_last_readers(order);
     STEPC_TRY(place_leaves());
     STEPC_TRY(place_assigned());
     STEPC_TRY(place_outputs());
-    for (const Unit& unit : order) STEPC_TRY(add_unit(unit));
+    for (rank_ = 0; rank_ < static_cast<int>(order.size()); ++rank_)
+      STEPC_TRY(add_unit(order[static_cast<size_t>(rank_)]));
     for (PlanStep& step : last_steps_) plan_.steps.push_back(std::move(step));
     mark_live_steps(plan_);
     STEPC_TRY(layout_io());
@@ -101,6 +105,43 @@ class Planner {
       }
     }
     return {};
+  }
+
+  // The last unit that reads each root, by rank; none can where an effect hands the value on.
+  void find_last_readers(const std::vector<Unit>& order) {
+    constexpr int kAtTheEnd = INT32_MAX;
+    const std::vector<int> group_of = group_of_nodes(program_);
+    std::vector<int> rank_of_group(program_.groups.size(), -1);
+    for (size_t rank = 0; rank < order.size(); ++rank)
+      if (order[rank].group >= 0) rank_of_group[static_cast<size_t>(order[rank].group)] = static_cast<int>(rank);
+    last_reader_.assign(program_.values.size(), -1);
+    for (size_t n = 0; n < program_.nodes.size(); ++n) {
+      const bool effect = op_info(program_.nodes[n].op).family == OpFamily::effect;
+      const int rank = effect ? kAtTheEnd : group_of[n] < 0 ? -1 : rank_of_group[static_cast<size_t>(group_of[n])];
+      for (ValueId operand : program_.nodes[n].operands) {
+        int& last = last_reader_[index_of(roots_[index_of(operand)])];
+        last = std::max(last, rank);
+      }
+    }
+  }
+
+  // Lets a result take the place of an operand that this kernel is the last to read.
+  void overwrite(const Group& group, const GroupLaunch& info) {
+    if (!info.later.empty()) return;
+    std::set<int> taken;
+    for (ValueId result : info.results) {
+      if (roots_[index_of(result)] != result || buffer_of_value_[index_of(result)] >= 0) continue;
+      for (ValueId old : info.operands) {
+        const int place = buffer_of_value_[index_of(old)];
+        if (place < 0 || roots_[index_of(old)] != old || last_reader_[index_of(old)] != rank_) continue;
+        const int root = root_buffer(plan_, place);
+        const bool free = buffer(root).arena == PlanArena::activations && !taken.contains(root);
+        if (!free || !can_overwrite(program_, group, old, result)) continue;
+        taken.insert(root);
+        buffer_of_value_[index_of(result)] = add_alias(program_.value(result).name, program_.type(result), root);
+        break;
+      }
+    }
   }
 
   // A value that lies in a parameter's, state's or input's place.
@@ -223,6 +264,7 @@ class Planner {
       STEPC_ASSIGN(const int index, value_buffer(operand));
       launch.operands.push_back(index);
     }
+    overwrite(group, info);
     for (ValueId result : info.results) {
       STEPC_ASSIGN(const int index, value_buffer(result));
       launch.results.push_back(index);
@@ -304,6 +346,8 @@ class Planner {
   std::vector<ValueId> roots_;
   std::vector<bool> in_place_;  // by node
   std::vector<int> buffer_of_value_;
+  std::vector<int> last_reader_;  // by value: the rank of a unit
+  int rank_ = 0;                  // of the unit that is being added
   std::map<std::string, int> persistent_buffers_;
 };
 

@@ -6,6 +6,7 @@
 //   persistent tensors  where the module's layout has them, the same for all programs
 //   inputs, outputs     arena io; an output is written there by the kernel that makes it
 //   reshape outside     an alias of its operand
+//   last read           a result may overwrite an operand that nothing reads any more (overwrite.h)
 //   assign              in place where that is safe (assign.h), else a buffer of its own and a copy at the end
 //   everything else     arena activations, packed (pack.h)
 #pragma once

@@ -15,7 +15,7 @@ struct Planned {
   Plan plan;
 };
 
-// A chain of `kernels` pointwise kernels over [batch, 1000].
+// A chain of `kernels` kernels over [batch, 1000], of which none can write over what it reads.
 Planned chain(int64_t batch, int kernels = 3) {
   Module module{"m", {}, {}};
   module.persistents.push_back({"w", {Dtype::f32, {1000}}, true, Arena::weights});
@@ -23,7 +23,7 @@ Planned chain(int64_t batch, int kernels = 3) {
   ValueId x = b.input("x", {Dtype::f32, {batch, 1000}});
   for (int k = 0; k < kernels; ++k) {
     b.set_name_hint(fmt::format("v{}", k));
-    x = b.unary(Op::neg, x);
+    x = b.emit1(Op::reverse, {x}, {{AttrKey::axes, std::vector<int64_t>{1}}});
     b.program().groups.push_back({fmt::format("k{}", k), Template::pointwise, {b.program().value(x).producer}});
   }
   b.output("y", x);
