@@ -143,6 +143,29 @@ Status plan_programs(const std::vector<ScheduledProgram>& programs, const GroupK
   return {};
 }
 
+// Lets the module's programs fit the memory that the options name; those that change are scheduled anew. What was
+// chosen, by program.
+Result<std::vector<BundleChoice>> fit_scheduled(Module& module, std::vector<ScheduledProgram>& programs,
+                                                const LowerTarget& target, const LowerOptions& options) {
+  std::vector<BundleChoice> choices;
+  if (options.fit.mode == Recompute::none) return choices;
+  STEPC_ASSIGN(const ModuleLayout layout, layout_persistents(module, options.plan));
+  for (size_t p = 0; p < programs.size(); ++p) {
+    Program& program = module.programs[p];
+    std::vector<int64_t> workspace_bytes;
+    for (const ScheduledKernel& scheduled : programs[p].kernels) workspace_bytes.push_back(scheduled.workspace_bytes);
+    STEPC_ASSIGN(const FitReport report, fit_memory(program, layout, workspace_bytes, options.plan, options.fit));
+    if (report.candidates > 0) choices.push_back({program.name + "/recompute", fit_choice(report)});
+    if (report.chosen.empty()) continue;
+    programs[p].kernels.clear();
+    for (const Group& group : program.groups) {
+      STEPC_ASSIGN(ScheduledKernel kernel, target.schedule(program, group));
+      programs[p].kernels.push_back(std::move(kernel));
+    }
+  }
+  return choices;
+}
+
 }  // namespace
 
 std::string content_name(const kernel::Kernel& kernel) {
@@ -226,9 +249,12 @@ Result<Bundle> lower_module(Module& module, const LowerTarget& target, const Low
   Stopwatch watch(options.report);
   if (options.run_passes) STEPC_TRY(run_passes(module, options.passes));
   watch.lap(&LowerReport::pass_seconds);
-  STEPC_ASSIGN(const std::vector<ScheduledProgram> programs, schedule_module(module, target, options.threads));
+  STEPC_ASSIGN(std::vector<ScheduledProgram> programs, schedule_module(module, target, options.threads));
+  STEPC_ASSIGN(std::vector<BundleChoice> fitted, fit_scheduled(module, programs, target, options));
   watch.lap(&LowerReport::schedule_seconds);
-  return lower_scheduled(module, programs, target, options);
+  STEPC_ASSIGN(Bundle bundle, lower_scheduled(module, programs, target, options));
+  std::move(fitted.begin(), fitted.end(), std::back_inserter(bundle.choices));
+  return bundle;
 }
 
 }  // namespace stepc

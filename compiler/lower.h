@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/pipeline.h"
+#include "compiler/plan/fit.h"
 #include "compiler/plan/plan.h"
 #include "compiler/schedule/schedule.h"
 #include "ir/graph/graph.h"
@@ -28,6 +29,7 @@ struct LowerOptions {
   bool run_passes = true;  // false: the module is fused
   PassOptions passes;
   PlanOptions plan;
+  FitOptions fit;            // what may be made again to fit how much memory
   std::string cache_folder;  // of compiled kernels; empty: none
   int threads = 0;           // that compile; 0: as many as the machine has
   // Called after each kernel is there: so many of so many, this one. One call at a time, from any thread.

@@ -25,6 +25,7 @@ TEST_CASE("errors: commands and options") {
   check_error({"train", "--run", "r"}, "--data is required");
   check_error({"dump", "--stage=fused", "--sttage=x"}, "The following argument was not expected: --sttage=x");
   check_error({"plan", "--batch", "0"}, "--batch: Value 0 not in range 1 to 1073741824");
+  check_error({"plan", "--recompute", "al"}, "--recompute al: unknown; did you mean 'all'?; known are none, auto, all");
 }
 
 TEST_CASE("errors: configurations") {

@@ -47,25 +47,27 @@ Tensor from_host(const HostTensor& host) {
 
 namespace {
 
-LowerOptions lower_options() {
+LowerOptions lower_options(const FitOptions& fit) {
   LowerOptions options;
+  options.fit = fit;
   options.cache_folder = STEPC_BINARY_DIR "/tests/cache/stepc";
   return options;
 }
 
 }  // namespace
 
-Machine::Machine(Module module, int threads, const HostTarget& target) {
+Machine::Machine(Module module, int threads, const HostTarget& target, const FitOptions& fit) {
   const auto load = [this](const std::string& object, const std::string& symbol) -> Result<void*> {
     STEPC_ASSIGN(const HostKernelFunction function, loader_.load(object, symbol));
     return reinterpret_cast<void*>(function);
   };
   device_ = make_host_device(load, threads);
-  start(lower_host(std::move(module), target, lower_options()));
+  start(lower_host(std::move(module), target, lower_options(fit)));
 }
 
-Machine::Machine(Module module, const GpuTarget& target, uint64_t seed) : device_(open_gpu(seed)) {
-  auto lowered = lower_gpu(std::move(module), target, {.common = lower_options()});
+Machine::Machine(Module module, const GpuTarget& target, uint64_t seed, const FitOptions& fit)
+    : device_(open_gpu(seed)) {
+  auto lowered = lower_gpu(std::move(module), target, {.common = lower_options(fit)});
   REQUIRE_MESSAGE(lowered.has_value(), lowered.error().text());
   start(std::move(lowered->bundle));
 }

@@ -21,9 +21,10 @@ Tensor from_host(const HostTensor& tensor);
 class Machine {
  public:
   // Kernels come from the cache of the build's tests where they are there.
-  explicit Machine(Module module, int threads = 2, const HostTarget& target = detect_host_target());
+  explicit Machine(Module module, int threads = 2, const HostTarget& target = detect_host_target(),
+                   const FitOptions& fit = {});
   // On the GPU of tests (tests/support/gpu.h).
-  Machine(Module module, const GpuTarget& target, uint64_t seed = 1);
+  Machine(Module module, const GpuTarget& target, uint64_t seed = 1, const FitOptions& fit = {});
 
   // Starts from activations full of NaN.
   TensorMap run(std::string_view program, const TensorMap& inputs);

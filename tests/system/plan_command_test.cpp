@@ -51,35 +51,77 @@ TEST_CASE("plan: the reference model, as text and as JSON, in under 5 seconds") 
   CHECK(total <= 150754820096);
   CHECK(cursor.integer("available_bytes").value() == 150754820096);  // what the driver gives of 141 GB
   const int64_t batch = cursor.integer("largest_batch").value();
-  CHECK(text.out.find(fmt::format("largest batch in 140 GiB: {}\n", batch)) != std::string::npos);
-  CHECK(batch > 16);
+  const int64_t recomputed = cursor.integer("largest_batch_recomputed").value();
+  CHECK(text.out.find(fmt::format("recompute auto: nothing, needs 90.0 GiB\nlargest batch in 140 GiB: {}, {} with "
+                                  "--recompute all\n",
+                                  batch, recomputed)) != std::string::npos);
+  CHECK(batch >= 32);
+  CHECK(recomputed >= 48);
   CHECK(cursor.member("kernels").value().items().value().size() > 20);
 }
 
-// The batch that is said to be the largest fits, and the next one does not.
+// The batches that are said to be the largest fit, and the next ones do not.
 TEST_CASE("plan: the largest batch is the last that fits") {
   const std::vector<std::string> tiny = {"plan", "--preset", "tiny", "--memory-gib", "1"};
   const std::string text = run_stepc_well(tiny).out;
-  const size_t at = text.find("largest batch in 1.00 GiB: ");
+  const size_t at = text.find("largest batch in 1.00 GiB: "), then = text.find(", ", at);
   REQUIRE(at != std::string::npos);
-  const int batch = std::stoi(text.substr(at + 27));
-  CHECK(batch > 8);
-  const auto at_batch = [&](int size) {
+  const int kept = std::stoi(text.substr(at + 27)), recomputed = std::stoi(text.substr(then + 2));
+  CHECK(kept > 8);
+  CHECK(recomputed > kept);
+  const auto at_batch = [&](int size, const char* recompute) {
     std::vector<std::string> arguments = tiny;
-    arguments.insert(arguments.end(), {"--batch", std::to_string(size)});
+    arguments.insert(arguments.end(), {"--batch", std::to_string(size), "--recompute", recompute});
     return run_stepc(arguments);
   };
-  CHECK(at_batch(batch).exit_code == 0);
-  const auto too_large = at_batch(batch + 1);
+  CHECK(at_batch(kept, "none").exit_code == 0);
+  CHECK(at_batch(kept + 1, "none").exit_code == 2);
+  const auto some = at_batch(kept + 1, "auto");
+  CHECK(some.exit_code == 0);
+  CHECK(some.out.find(" values made again in backward, ") != std::string::npos);
+  CHECK(at_batch(recomputed, "auto").exit_code == 0);
+  const auto too_large = at_batch(recomputed + 1, "auto");
   CHECK(too_large.exit_code == 2);
   CHECK(too_large.err.starts_with("stepc: program @step needs 1.0"));
   CHECK(too_large.err.find(", has 1.00 GiB (1073741824 bytes); the largest buffers are\n") != std::string::npos);
   CHECK(count_of(too_large.err, "\n") == 12);
 }
 
+// 149 GB is what a driver leaves of an H200's memory.
+TEST_CASE("plan: the reference model at batch 32 fits an H200 as it is, and a smaller card with little made again") {
+  const auto at_32 = [](const char* gib) {
+    return run_stepc_well(
+               {"plan", "--preset", "moe-4b", "--batch", "32", "--arch", "sm_90a", "--memory-gib", gib, "--json"})
+        .out;
+  };
+  const JsonValue whole = parse_json(at_32("139"), "plan").value(), smaller = parse_json(at_32("137"), "plan").value();
+  CHECK(JsonCursor(whole, "plan").integer("total_bytes").value() < 149'000'000'000);
+  CHECK(JsonCursor(whole, "plan").member("recompute").value().member("values").value().items().value().empty());
+  const JsonCursor cursor(smaller, "plan");
+  const int64_t total = cursor.integer("total_bytes").value();
+  CHECK(total <= int64_t{137} << 30);
+  const JsonCursor recompute = cursor.member("recompute").value();
+  CHECK(recompute.integer("bytes_after").value() == total);
+  CHECK(recompute.integer("bytes_before").value() == JsonCursor(whole, "plan").integer("total_bytes").value());
+  const auto values = recompute.member("values").value().items().value();
+  REQUIRE(values.size() == 2);  // rows that are gathered once more
+  CHECK(values[0].string("name").value() == "b0.moe.2");
+  CHECK(values[0].integer("saved_bytes").value() == int64_t{131072} * 3072 * 2);
+  CHECK(values[1].integer("moved_bytes").value() <= 3 * int64_t{65536} * 3072 * 2 + int64_t{131072} * 4);
+}
+
+TEST_CASE("plan: what is made again, a value a line") {
+  const std::string text = run_stepc_well({"plan", "--preset", "tiny", "--arch", "sm_90a", "--recompute", "all"}).out;
+  CHECK(text.find("recompute all: ") != std::string::npos);
+  CHECK(text.find(" moved  b0.moe.2: bf16[4096, 128] from b0.ffn.12, b0.router.") != std::string::npos);
+  CHECK(text.find(" moved  b0.moe.11: bf16[4, 1024, 192] from b0.moe.4\n") != std::string::npos);
+  const std::string none = run_stepc_well({"plan", "--preset", "tiny", "--arch", "sm_90a", "--recompute", "none"}).out;
+  CHECK(none.find("\nrecompute none\nlargest batch in 140 GiB: ") != std::string::npos);
+}
+
 TEST_CASE("plan: more tokens than ids can count are too many, however large the memory") {
   const auto result = run_stepc_well({"plan", "--program", "eval", "--set", "seq=65536", "--memory-gib", "1000000000"});
-  CHECK(result.out.find("largest batch in 954 PiB: 16383\n") != std::string::npos);
+  CHECK(result.out.find("largest batch in 954 PiB: 16383, 16383 with --recompute all\n") != std::string::npos);
 }
 
 TEST_CASE("plan: a chart of what lives when") {

@@ -33,8 +33,10 @@ Status compile(const CompileOptions& options) {
   STEPC_ASSIGN(const CodeTarget target, code_target(arch, options.device.choice.baseline));
   if (options.cubin && !target.gpu) return user_error("--cubin: only for GPUs, not --arch {}", arch);
   STEPC_ASSIGN(Module module, options.source.load());
-  STEPC_ASSIGN(const GpuLowered lowered, compile_module(std::move(module), target, options.device,
-                                                        {.need_cubins = options.cubin, .want_reports = true}));
+  STEPC_ASSIGN(
+      const GpuLowered lowered,
+      compile_module(std::move(module), target, options.device,
+                     {.need_cubins = options.cubin, .want_reports = true, .memory_bytes = memory_bytes(arch)}));
   const Bundle& bundle = lowered.bundle;
   STEPC_TRY(save_bundle(bundle, options.out));
   size_t bytes = 0;
@@ -57,6 +59,7 @@ void register_compile(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand("compile", "Compile a graph file or a model to a bundle, or a kernel to code");
   options->source.add_to(*command);
   options->device.add_to(*command);
+  options->device.recompute.add_to(*command);
   command->add_option("--arch", options->arch, "Target: " + architectures_text());
   command->add_option("-o,--out", options->out, "Folder to write; of a kernel (.kir) the file, or standard output");
   command->add_flag("--cubin", options->cubin, "Put cubins into the bundle, not PTX; needs ptxas");

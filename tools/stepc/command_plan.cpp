@@ -1,11 +1,10 @@
 // stepc plan: what a training step needs, before anything is compiled: parameters, FLOPs, memory, roofline.
-#include <unistd.h>
-
 #include <algorithm>
 #include <limits>
 
 #include "compiler/lower_gpu.h"
 #include "compiler/pipeline.h"
+#include "compiler/plan/fit.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/report.h"
 #include "compiler/plan/roofline.h"
@@ -24,6 +23,7 @@ struct PlanCommandOptions {
   int64_t batch = 0;
   std::string arch = "host";
   std::string program;
+  RecomputeChoice recompute;
   int64_t memory_gib = 0;
   std::string svg;
   std::string live_json;
@@ -35,12 +35,14 @@ struct Planned {
   Module module;
   ModuleLayout layout;
   Plan plan;
+  FitReport fit;
   const Program* program = nullptr;
 };
 
 // What a program is planned for.
 struct PlanTarget {
   PlanOptions options;
+  FitOptions fit;
   bool is_gpu = false;
 };
 
@@ -53,8 +55,10 @@ Result<std::unique_ptr<Planned>> plan_config(const Config& config, std::string_v
   planned->module = build_model(config);
   STEPC_TRY(keep_program(planned->module, name));
   STEPC_TRY(run_passes(planned->module, {.for_gpu = target.is_gpu}));
-  planned->program = planned->module.find_program(name);
+  Program& program = planned->module.programs[0];
+  planned->program = &program;
   STEPC_ASSIGN(planned->layout, layout_persistents(planned->module, target.options));
+  STEPC_ASSIGN(planned->fit, fit_memory(program, planned->layout, {}, target.options, target.fit));
   STEPC_ASSIGN(planned->plan, plan_program(*planned->program, planned->layout, unscheduled_launches(*planned->program),
                                            target.options));
   return planned;
@@ -70,17 +74,13 @@ std::string parameter_text(const ModelConfig& model) {
   return text;
 }
 
-int64_t available_bytes(const PlanCommandOptions& options, const std::optional<DevicePeaks>& peaks) {
-  if (options.memory_gib > 0) return options.memory_gib << 30;
-  if (peaks) return peaks->memory_bytes;
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-}
-
 // Batches of more tokens than ids can count, or more bytes than 64 bits can, need more than there is.
 Result<int64_t> find_largest_batch(const Config& config, const Planned& planned, std::string_view program,
-                                   const PlanTarget& target, int64_t available) {
+                                   PlanTarget target, Recompute mode, int64_t available) {
+  target.fit.mode = mode;
+  const bool as_planned = mode == planned.fit.mode || (mode == Recompute::none && planned.fit.chosen.empty());
   const auto need = [&](int64_t batch) -> Result<int64_t> {
-    if (batch == config.train.batch) return memory_need(planned.plan, planned.layout).total_bytes;
+    if (as_planned && batch == config.train.batch) return memory_need(planned.plan, planned.layout).total_bytes;
     Config changed = config;
     changed.train.batch = batch;
     constexpr int64_t kTooMuch = std::numeric_limits<int64_t>::max();
@@ -92,7 +92,32 @@ Result<int64_t> find_largest_batch(const Config& config, const Planned& planned,
   return largest_batch(available, kLimit, need, std::min(config.train.batch, kLimit));
 }
 
-JsonValue plan_json(const Config& config, const Planned& planned, int64_t available, int64_t batch,
+// The largest batches: everything kept, and everything made again that can be.
+struct LargestBatch {
+  int64_t kept = 0;
+  int64_t recomputed = 0;
+};
+
+JsonValue recompute_json(const FitReport& fit) {
+  JsonValue out;
+  out.add("mode", recompute_name(fit.mode));
+  out.add("candidates", fit.candidates);
+  out.add("bytes_before", fit.bytes_before);
+  out.add("bytes_after", fit.bytes_after);
+  JsonValue::Array values;
+  for (const RecomputedValue& value : fit.chosen) {
+    JsonValue item;
+    item.add("name", value.name);
+    item.add("saved_bytes", value.saved_bytes);
+    item.add("moved_bytes", value.moved_bytes);
+    item.add("flops", value.flops);
+    values.push_back(std::move(item));
+  }
+  out.add("values", JsonValue(std::move(values)));
+  return out;
+}
+
+JsonValue plan_json(const Config& config, const Planned& planned, int64_t available, const LargestBatch& batch,
                     const std::vector<RooflineRow>& rows) {
   JsonValue out;
   for (const TermCount& term : parameter_terms(config.model))
@@ -107,7 +132,9 @@ JsonValue plan_json(const Config& config, const Planned& planned, int64_t availa
   out.add("total_bytes", need.total_bytes);
   out.add("activations_lower_bound_bytes", planned.plan.lower_bound_bytes);
   out.add("available_bytes", available);
-  out.add("largest_batch", batch);
+  out.add("recompute", recompute_json(planned.fit));
+  out.add("largest_batch", batch.kept);
+  out.add("largest_batch_recomputed", batch.recomputed);
   JsonValue::Array kernels;
   for (const RooflineRow& row : rows) {
     JsonValue item;
@@ -128,11 +155,16 @@ Status plan(const PlanCommandOptions& options) {
   STEPC_TRY(validate(config));
   STEPC_TRY(code_target(options.arch, false));
   const auto peaks = device_peaks(options.arch);
-  PlanTarget target{.options = {}, .is_gpu = peaks.has_value()};
+  PlanTarget target{.options = {}, .fit = {}, .is_gpu = peaks.has_value()};
   if (peaks) target.options.alignment_bytes = kGpuAlignmentBytes;
+  const int64_t available = options.memory_gib > 0 ? options.memory_gib << 30 : memory_bytes(options.arch);
+  STEPC_ASSIGN(target.fit.mode, options.recompute.mode());
+  target.fit.available_bytes = available;
   STEPC_ASSIGN(const auto planned, plan_config(config, options.program, target));
-  const int64_t available = available_bytes(options, peaks);
-  STEPC_ASSIGN(const int64_t batch, find_largest_batch(config, *planned, options.program, target, available));
+  LargestBatch batch;
+  STEPC_ASSIGN(batch.kept, find_largest_batch(config, *planned, options.program, target, Recompute::none, available));
+  STEPC_ASSIGN(batch.recomputed,
+               find_largest_batch(config, *planned, options.program, target, Recompute::all, available));
   std::vector<RooflineRow> rows;
   if (peaks) rows = roofline(*planned->program, *peaks);
   if (!options.svg.empty()) STEPC_TRY(write_file_atomic(options.svg, live_chart_svg(planned->plan)));
@@ -141,7 +173,9 @@ Status plan(const PlanCommandOptions& options) {
     fmt::print("{}\n", json_text(plan_json(config, *planned, available, batch, rows)));
   } else {
     fmt::print("{}\n{}\n", parameter_text(config.model), memory_report(planned->plan, planned->layout));
-    fmt::print("largest batch in {}: {}\n", bytes_text(available), batch);
+    fmt::print("{}", fit_text(planned->fit, peaks ? std::optional(peaks->bytes_per_s) : std::nullopt));
+    fmt::print("largest batch in {}: {}, {} with --recompute all\n", bytes_text(available), batch.kept,
+               batch.recomputed);
     if (options.live) fmt::print("\n{}", live_chart_text(planned->plan));
     if (peaks) fmt::print("\n{}", roofline_report(*planned->program, *peaks));
   }
@@ -156,6 +190,7 @@ void register_plan(CLI::App& app, Outcome& outcome) {
   options->config.add_to(*command);
   command->add_option("--batch", options->batch, "Sequences per step")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command->add_option("--arch", options->arch, "One of " + architectures_text());
+  options->recompute.add_to(*command);
   command->add_option("--program", options->program, "Program to plan (default: the training step)");
   command->add_option("--memory-gib", options->memory_gib, "Memory to fit (default: the device's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));

@@ -73,6 +73,7 @@ void register_train(CLI::App& app, Outcome& outcome) {
   options->config.add_to(*command);
   options->device.add_to(*command);
   options->device.add_device_to(*command);
+  options->device.recompute.add_to(*command);
   TrainRunOptions& run = options->run;
   command->add_option("--data", run.data, "Training shard")->required();
   command->add_option("--held-out", run.held_out, "Shard whose loss is measured apart");

@@ -9,6 +9,9 @@
 namespace stepc {
 namespace {
 
+// What a driver takes for the code of kernels and for itself between the question how much there is and the arenas.
+constexpr int64_t kDriverBytes = int64_t{512} << 20;
+
 std::string default_cache_folder() {
   if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder && *folder) return std::string(folder) + "/stepc";
   if (const char* home = std::getenv("HOME"); home && *home) return std::string(home) + "/.cache/stepc";
@@ -97,6 +100,8 @@ Result<GpuLowered> compile_module(Module module, const CodeTarget& target, const
   lower.cache_folder = options.cache();
   lower.threads = options.thread_count();
   lower.report = report;
+  STEPC_ASSIGN(const Recompute recompute, options.recompute.mode());
+  if (wishes.memory_bytes) lower.fit = {recompute, *wishes.memory_bytes};
   lower.progress = [shows](int done, int all, const std::string&) {
     if (shows) fmt::print(stderr, "\rcompiling kernel {} of {} ", done, all);
     if (shows && done == all) fmt::print(stderr, "\r{:40}\r", "");
@@ -123,8 +128,10 @@ Result<Session> Session::create(Module module, const DeviceOptions& options) {
   const double start = seconds_now();
   STEPC_ASSIGN(OpenDevice open, open_device(choice));
   times.device_seconds = seconds_now() - start;
-  STEPC_ASSIGN(GpuLowered lowered, compile_module(std::move(module), open.target, options,
-                                                  {.prefer_cubins = open.takes_cubins}, &times.lower));
+  STEPC_ASSIGN(const int64_t available, open.device->available_bytes());
+  CompileWishes wishes{.prefer_cubins = open.takes_cubins, .memory_bytes = available};
+  if (open.target.gpu) *wishes.memory_bytes -= kDriverBytes;
+  STEPC_ASSIGN(GpuLowered lowered, compile_module(std::move(module), open.target, options, wishes, &times.lower));
   session.device_ = std::move(open.device);
   const double compiled = seconds_now();
   STEPC_ASSIGN(

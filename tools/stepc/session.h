@@ -23,6 +23,7 @@ struct DeviceOptions {
   std::string cache_folder;
   bool graphs = true;             // run the steps of a GPU's programs as graphs
   bool separate_buffers = false;  // each in memory of its own
+  RecomputeChoice recompute;
 
   void add_to(CLI::App& command);
   void add_device_to(CLI::App& command);
@@ -36,6 +37,7 @@ struct CompileWishes {
   bool prefer_cubins = false;
   bool need_cubins = false;  // an error without ptxas
   bool want_reports = false;
+  std::optional<int64_t> memory_bytes = std::nullopt;  // to fit; as --recompute says
 };
 Result<GpuLowered> compile_module(Module module, const CodeTarget& target, const DeviceOptions& options,
                                   const CompileWishes& wishes = {}, LowerReport* report = nullptr);

@@ -1,12 +1,14 @@
 #include "tools/stepc/target.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "compiler/emit/host.h"
 #include "compiler/emit/nvptx.h"
 #include "compiler/lower_gpu.h"
+#include "compiler/plan/roofline.h"
 #include "ir/text/names.h"
 
 namespace stepc {
@@ -41,6 +43,23 @@ Result<CodeTarget> code_target(const std::string& arch, bool baseline) {
 
 Result<ScheduledKernel> schedule_group(const Program& program, const Group& group, const CodeTarget& target) {
   return target.gpu ? schedule_gpu(program, group, *target.gpu) : schedule_host(program, group, target.host);
+}
+
+void RecomputeChoice::add_to(CLI::App& command) {
+  command.add_option("--recompute", name,
+                     "What forward does not keep but backward makes again: none, auto (what the memory asks for), all");
+}
+
+Result<Recompute> RecomputeChoice::mode() const {
+  if (const auto mode = recompute_from_name(name)) return *mode;
+  const auto names = recompute_names();
+  return user_error("--recompute {}: unknown{}; known are {}", name, did_you_mean(name, {names.begin(), names.end()}),
+                    fmt::join(names, ", "));
+}
+
+int64_t memory_bytes(const std::string& arch) {
+  if (const auto peaks = device_peaks(arch)) return peaks->memory_bytes;
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
 std::vector<const kernel::Kernel*> kernels_of(const ScheduledKernel& scheduled) {

@@ -1,12 +1,14 @@
 // What code is made for, by the name that --arch gives: the CPU of this machine ("host") or a GPU's architecture.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "compiler/plan/fit.h"
 #include "compiler/schedule/schedule.h"
 
 namespace stepc {
@@ -22,6 +24,16 @@ Result<CodeTarget> code_target(const std::string& arch, bool baseline);
 std::string architectures_text();
 
 Result<ScheduledKernel> schedule_group(const Program& program, const Group& group, const CodeTarget& target);
+
+// What --recompute says.
+struct RecomputeChoice {
+  std::string name = "auto";
+  void add_to(CLI::App& command);
+  Result<Recompute> mode() const;
+};
+
+// Bytes of memory of the architecture's card, or of this machine.
+int64_t memory_bytes(const std::string& arch);
 
 // The kernel, and those that run after it.
 std::vector<const kernel::Kernel*> kernels_of(const ScheduledKernel& scheduled);

@@ -23,6 +23,17 @@ void remember_signal(int number) { g_signal = number; }
 
 bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
+// What backward makes again because the device's memory asks for it, or the user.
+void print_recomputed(const Bundle& bundle) {
+  constexpr std::string_view kSubject = "/recompute";
+  for (const BundleChoice& choice : bundle.choices) {
+    const bool made_again = choice.choice.find(" made again ") != std::string::npos;
+    if (!choice.subject.ends_with(kSubject) || !made_again) continue;
+    const std::string program = choice.subject.substr(0, choice.subject.size() - kSubject.size());
+    fmt::print("recompute {}: {}\n", program, choice.choice);
+  }
+}
+
 // A resumed run goes on in the data that it was trained on.
 Status check_data(const Checkpoint& resume, const Shard& train, const TrainRunOptions& options) {
   const auto& shards = resume.state.shards;
@@ -51,6 +62,7 @@ Result<Trainer> Trainer::create(const Config& config, const TrainRunOptions& opt
   STEPC_ASSIGN(Windows windows,
                Windows::create(train, config.model.seq, order, static_cast<uint32_t>(config.train.seed)));
   STEPC_ASSIGN(Session session, Session::create(build_model(config), device));
+  if (!options.json) print_recomputed(session.executor().bundle());
   std::error_code ignored;
   if (options.fresh) std::filesystem::remove_all(options.run + "/checkpoints", ignored);
   STEPC_TRY(make_folder(options.run));
