@@ -125,5 +125,20 @@ TEST_CASE("conform: every group of both without wgmma") {
   check_models({{"tiny, 33 tokens", tiny_config(33)}, {"narrow moe-4b, 31 tokens", narrow_config(31)}}, "sm_80");
 }
 
+// Logits of 3.3e9 elements: no index of a lane that 32 bits would not hold.
+TEST_CASE("conform: every group of moe-4b has a kernel at a batch of 32") {
+  Config config = *preset_config("moe-4b");
+  config.train.batch = 32, config.model.layers = 2;
+  Module module = build_module(config, differentiate);
+  REQUIRE(run_passes(module, {.for_gpu = true}).has_value());
+  const Program& step = *module.find_program("step");
+  std::vector<std::string> errors(step.groups.size());
+  test::in_parallel(step.groups.size(), [&](size_t g) {
+    const auto made = schedule_gpu(step, step.groups[g], {"sm_90a"});
+    if (!made) errors[g] = step.groups[g].name + ": " + made.error().text();
+  });
+  for (const std::string& error : errors) CHECK_MESSAGE(error.empty(), error);
+}
+
 }  // namespace
 }  // namespace stepc

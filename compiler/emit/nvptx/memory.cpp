@@ -72,11 +72,11 @@ llvm::Value* limit(GpuContext& context, const KOp& op, size_t operand, int64_t e
   return builder.CreateTrunc(bounded, builder.getInt32Ty());
 }
 
-llvm::Value* add_thread_part(GpuContext& context, llvm::Value* sum, llvm::Value* index, int64_t bytes) {
+// `most`: the index is below it.
+llvm::Value* add_thread_part(GpuContext& context, llvm::Value* sum, llvm::Value* index, int64_t bytes, int64_t most) {
   if (!index || bytes == 0) return sum;
   auto& builder = context.builder;
-  constexpr int64_t kMostRows = 256;
-  llvm::Value* part = bytes >= INT32_MAX / kMostRows
+  llvm::Value* part = bytes >= INT32_MAX / most
                           ? builder.CreateMul(builder.CreateZExt(index, builder.getInt64Ty()), context.i64(bytes))
                           : builder.CreateMul(index, context.i32(bytes));
   if (!sum) return part;
@@ -107,8 +107,12 @@ Access make_access(GpuContext& context, const KOp& op, kernel::FragId id) {
     access.count = limit(context, op, 0, access.width);
   }
   if (access.count) access.count_multiple = kernel::multiple_of(context.kernel, op.indices[0]);
-  access.thread_bytes = add_thread_part(context, nullptr, access.spread.row, access.row_bytes);
-  access.thread_bytes = add_thread_part(context, access.thread_bytes, access.spread.column, access.column_bytes);
+  // A row of a thread's first block, a column of its first vector; its sums are with the place, which has 64 bits
+  // there.
+  constexpr int64_t kMostRows = 256, kMostColumns = 1024 * 8;
+  access.thread_bytes = add_thread_part(context, nullptr, access.spread.row, access.row_bytes, kMostRows);
+  access.thread_bytes =
+      add_thread_part(context, access.thread_bytes, access.spread.column, access.column_bytes, kMostColumns);
   access.unit = 1;
   const bool dense = access.column_bytes == access.element_bytes;
   for (int64_t unit = 2; dense && unit <= access.spread.pieces[0].width; unit *= 2)

@@ -62,6 +62,7 @@ Result<Draft> build_kernel(const Problem& problem, const Build& build) {
     declare_buffers(builder, problem, buffers);
     Region region(builder, problem.program, problem.group, buffers);
     const Built built = build(builder, region);
+    if (region.math().overflowed()) region.fail("lanes would hold an index that does not fit 32 bits");
     if (region.failure()) {
       return user_error("kernel @{}: the {} template cannot make it: {}", problem.group.name, name, *region.failure());
     }

@@ -20,6 +20,14 @@ Range add_ranges(Range a, Range b) {
   return {checked_add(a.low, b.low).value_or(INT64_MIN), checked_add(a.high, b.high).value_or(INT64_MAX)};
 }
 
+Range scale_range(Range range, int64_t factor) {
+  const auto [low, high] = std::minmax(
+      {checked_mul(range.low, factor).value_or(INT64_MIN), checked_mul(range.high, factor).value_or(INT64_MAX)});
+  return {low, high};
+}
+
+bool fits_i32(Range range) { return range.low >= INT32_MIN && range.high <= INT32_MAX; }
+
 }  // namespace
 
 LaneIndex LaneMath::tidy(LaneIndex x) const {
@@ -55,9 +63,7 @@ LaneIndex LaneMath::scale(const LaneIndex& x, int64_t factor) {
   for (int64_t& lane : scaled.pattern) lane *= factor;
   if (x.dynamic.valid()) {
     scaled.dynamic = op(kernel::Op::mul, x.dynamic, splat(i32(factor)));
-    const int64_t a = x.dynamic_range.low * factor;
-    const int64_t b = x.dynamic_range.high * factor;
-    scaled.dynamic_range = {std::min(a, b), std::max(a, b)};
+    scaled.dynamic_range = scale_range(x.dynamic_range, factor);
   }
   return tidy(std::move(scaled));
 }
@@ -87,6 +93,16 @@ std::optional<std::pair<LaneIndex, LaneIndex>> LaneMath::split_pattern(const Lan
   return std::pair{tidy(quotient), tidy(remainder)};
 }
 
+// An index past 32 bits: the base's quotient and remainder are found in 64, and lanes hold what they add to those.
+std::optional<std::pair<LaneIndex, LaneIndex>> LaneMath::split_far(const LaneIndex& x, int64_t divisor) {
+  if (fits_i32(range(x)) || x.dynamic.valid() || low_of(x.pattern) < 0) return std::nullopt;
+  const Fragment all = materialise({x.base % Index(divisor), x.pattern, {}, {0, 0}});
+  const Fragment by = splat(i32(divisor));
+  const int64_t carried = (divisor - 1 + high_of(x.pattern)) / divisor;
+  return std::pair{LaneIndex{x.base / Index(divisor), {}, op(kernel::Op::div, all, by), {0, carried}},
+                   LaneIndex{Index(0), {}, op(kernel::Op::rem, all, by), {0, divisor - 1}}};
+}
+
 std::pair<LaneIndex, LaneIndex> LaneMath::split(const LaneIndex& x, int64_t divisor, int64_t extent) {
   STEPC_CHECK(divisor > 0, "split by {}", divisor);
   if (divisor >= extent) return {LaneIndex{Index(0), {}, {}, {0, 0}}, x};
@@ -104,6 +120,7 @@ std::pair<LaneIndex, LaneIndex> LaneMath::split(const LaneIndex& x, int64_t divi
     const Range bounds = range(x);
     if (bounds.low >= 0 && bounds.high < divisor) return {LaneIndex{Index(0), {}, {}, {0, 0}}, x};
   }
+  if (auto halves = split_far(x, divisor)) return *halves;
   const Fragment all = materialise(x);
   const Fragment by = splat(i32(divisor));
   LaneIndex quotient{Index(0), {}, op(kernel::Op::div, all, by), {0, (extent - 1) / divisor}};
@@ -147,7 +164,7 @@ LaneIndex LaneMath::clamp(const LaneIndex& x, int64_t low, int64_t high) {
     for (int64_t& lane : clamped.pattern) lane = std::clamp(lane + x.base.constant(), low, high);
     return tidy(std::move(clamped));
   }
-  const Fragment below = op(kernel::Op::min, materialise(x), splat(i32(high)));
+  const Fragment below = op(kernel::Op::min, materialise(x), splat(i32(std::min<int64_t>(high, INT32_MAX))));
   return {Index(0), {}, op(kernel::Op::max, below, splat(i32(low))), {low, high}};
 }
 
@@ -167,11 +184,15 @@ LaneMath::Test LaneMath::inside(const LaneIndex& x, int64_t low, int64_t high) {
   return {false, false, result};
 }
 
-Fragment LaneMath::i32(int64_t value) { return builder_.constant(static_cast<double>(value), Dtype::i32); }
+Fragment LaneMath::i32(int64_t value) {
+  if (!fits_i32({value, value})) overflowed_ = true, value = 0;
+  return builder_.constant(static_cast<double>(value), Dtype::i32);
+}
 
 Fragment LaneMath::splat(Fragment scalar) { return builder_.splat(scalar, {lanes_.width}); }
 
 Fragment LaneMath::materialise(const LaneIndex& x) {
+  if (!fits_i32(range(x))) overflowed_ = true;
   if (x.uniform()) return builder_.from_index(x.base);
   Fragment sum = x.dynamic;
   if (!x.pattern.empty()) {

@@ -71,6 +71,8 @@ class LaneMath {
 
   // As an i32 fragment, a scalar where x is uniform.
   Fragment materialise(const LaneIndex& x);
+  // Has some fragment been made of an index that does not fit 32 bits? What holds it is then of no use.
+  bool overflowed() const { return overflowed_; }
   // i32[width] of numbers known now.
   Fragment pattern(const std::vector<int64_t>& lanes);
   // Can the lanes of a fragment this wide be put in that order? On a GPU they may not leave their thread.
@@ -82,6 +84,7 @@ class LaneMath {
   Fragment number_by_number(const std::vector<int64_t>& lanes);
   Range range(Index x) const;
   std::optional<std::pair<LaneIndex, LaneIndex>> split_pattern(const LaneIndex& x, int64_t divisor);
+  std::optional<std::pair<LaneIndex, LaneIndex>> split_far(const LaneIndex& x, int64_t divisor);
   Fragment i32(int64_t value);
   Fragment op(kernel::Op op, Fragment a, Fragment b) { return builder_.pointwise(op, {a, b}); }
   LaneIndex tidy(LaneIndex x) const;
@@ -97,6 +100,7 @@ class LaneMath {
   KernelBuilder& builder_;
   Lanes lanes_;
   std::vector<Split> splits_;
+  bool overflowed_ = false;
 };
 
 // The position's identity: equal vectors mean equal positions.

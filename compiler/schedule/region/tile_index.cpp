@@ -22,6 +22,14 @@ Range add_ranges(Range a, Range b) {
   return {checked_add(a.low, b.low).value_or(INT64_MIN), checked_add(a.high, b.high).value_or(INT64_MAX)};
 }
 
+Range scale_range(Range range, int64_t factor) {
+  const auto [low, high] = std::minmax(
+      {checked_mul(range.low, factor).value_or(INT64_MIN), checked_mul(range.high, factor).value_or(INT64_MAX)});
+  return {low, high};
+}
+
+bool fits_i32(Range range) { return range.low >= INT32_MIN && range.high <= INT32_MAX; }
+
 template <class Function>
 Table mapped(const Table& table, const Function& function) {
   if (!table) return nullptr;
@@ -115,10 +123,8 @@ TileIndex TileMath::scale(const TileIndex& x, int64_t factor) {
   for (int64_t& c : scaled.column) c *= factor;
   for (TileIndex::Part* part : {&scaled.by_row, &scaled.by_column, &scaled.by_both}) {
     if (!part->lanes.valid()) continue;
-    part->lanes = op(KOp::mul, part->lanes, maker_.i32(factor));
-    const int64_t a = part->range.low * factor;
-    const int64_t b = part->range.high * factor;
-    part->range = {std::min(a, b), std::max(a, b)};
+    part->lanes = op(KOp::mul, part->lanes, i32(factor));
+    part->range = scale_range(part->range, factor);
   }
   scaled.table = mapped(x.table, [&](int64_t value) { return value * factor; });
   return tidy(std::move(scaled));
@@ -162,7 +168,7 @@ std::optional<std::pair<TileIndex, TileIndex>> TileMath::split_known(const TileI
 
 std::pair<TileIndex, TileIndex> TileMath::split_dynamic(const TileIndex& rest, int64_t divisor, int64_t extent) {
   const TileValue all = materialise(rest);
-  const TileValue by = maker_.i32(divisor);
+  const TileValue by = i32(divisor);
   const TileIndex quotient = from_value(op(KOp::div, all, by), {0, (extent - 1) / divisor});
   const TileIndex remainder = from_value(op(KOp::rem, all, by), {0, divisor - 1});
   const auto fragment = [](const TileIndex& x) {
@@ -240,8 +246,8 @@ TileIndex TileMath::clamp(const TileIndex& x, int64_t low, int64_t high) {
     for (int64_t& c : clamped.column) c = std::clamp(c + x.base.constant(), low, high);
     clamped = tidy(std::move(clamped));
   } else {
-    const TileValue below = op(KOp::min, materialise(x), maker_.i32(high));
-    clamped = from_value(op(KOp::max, below, maker_.i32(low)), {low, high});
+    const TileValue below = op(KOp::min, materialise(x), i32(std::min<int64_t>(high, INT32_MAX)));
+    clamped = from_value(op(KOp::max, below, i32(low)), {low, high});
   }
   clamped.table = mapped(x.table, [&](int64_t value) { return std::clamp(value, low, high); });
   return clamped;
@@ -253,15 +259,21 @@ TileMath::Test TileMath::inside(const TileIndex& x, int64_t low, int64_t high) {
   if (bounds.high < low || bounds.low >= high) return {true, false, {}};
   const TileValue all = materialise(x);
   TileValue result;
-  if (bounds.low < low) result = op(KOp::less_equal, maker_.i32(low), all);
+  if (bounds.low < low) result = op(KOp::less_equal, i32(low), all);
   if (bounds.high >= high) {
-    const TileValue below = op(KOp::less, all, maker_.i32(high));
+    const TileValue below = op(KOp::less, all, i32(high));
     result = result.valid() ? op(KOp::logical_and, result, below) : below;
   }
   return {false, false, result};
 }
 
+TileValue TileMath::i32(int64_t value) {
+  if (!fits_i32({value, value})) overflowed_ = true, value = 0;
+  return maker_.i32(value);
+}
+
 TileValue TileMath::materialise(const TileIndex& x) {
+  if (!fits_i32(range(x))) overflowed_ = true;
   TileValue sum;
   const auto plus = [&](TileValue more) { sum = sum.valid() ? op(KOp::add, sum, more) : more; };
   // Scalars first, then vectors, so that as little as may be is done on tiles.
@@ -272,7 +284,7 @@ TileValue TileMath::materialise(const TileIndex& x) {
   TileValue rows;
   if (x.row != 0) {
     rows = maker_.row_lane();
-    if (x.row != 1) rows = op(KOp::mul, rows, maker_.i32(x.row));
+    if (x.row != 1) rows = op(KOp::mul, rows, i32(x.row));
   }
   if (x.by_row.lanes.valid()) rows = rows.valid() ? op(KOp::add, rows, x.by_row.lanes) : x.by_row.lanes;
   if (rows.valid()) plus(rows);

@@ -67,6 +67,8 @@ class TileMath {
   Test inside(const TileIndex& x, int64_t low, int64_t high);
 
   TileValue materialise(const TileIndex& x);
+  // Has some fragment been made of an index that does not fit 32 bits? What holds it is then of no use.
+  bool overflowed() const { return overflowed_; }
   // The index as a fragment.
   TileIndex from_value(TileValue value, kernel::Range range);
   // Identifies the index: equal keys, equal indices.
@@ -88,8 +90,11 @@ class TileMath {
     kernel::FragId remainder = kernel::FragId::none;
   };
 
+  TileValue i32(int64_t value);
+
   TileMaker& maker_;
   std::vector<Split> splits_;
+  bool overflowed_ = false;
 };
 
 std::vector<int64_t> position_key(TileMath& math, const TilePosition& position);

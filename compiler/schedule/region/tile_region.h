@@ -56,7 +56,10 @@ class TileRegion {
   int64_t scattered() const { return access_.scattered(); }
   const std::set<ValueId>& unfit() const { return access_.unfit(); }
   // Why the code made so far is wrong, if it is.
-  std::optional<std::string> failure() const { return failure_ ? failure_ : access_.failure(); }
+  std::optional<std::string> failure() const {
+    if (math_.overflowed()) return "an index of a tile's elements does not fit 32 bits";
+    return failure_ ? failure_ : access_.failure();
+  }
 
  private:
   // Some columns of the tile, and what is to be stored there.
