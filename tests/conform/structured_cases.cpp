@@ -25,6 +25,28 @@ OpCase product(const Sizes& s, Dtype operands, Dtype result, bool transpose_a, b
            }}};
 }
 
+// Batches of which none, one, half and all of the first operand's rows are filled.
+OpCase counted_product(int64_t tokens, Dtype operands, Dtype result, bool transpose_a) {
+  const std::vector<double> counts{0, 1, std::floor(static_cast<double>(tokens) / 2), static_cast<double>(tokens) + 3};
+  const int64_t batch = 4, width = 72, n = 40;
+  OpCase made{Op::matmul,
+              {fmt::format("matmul {} with counts{} -> {}", dtype_name(operands), transpose_a ? " along k" : "",
+                           dtype_name(result)),
+               Template::matmul, [=](GraphBuilder& g) {
+                 const ValueId a = g.input("a", {operands, {batch, tokens, width}});
+                 const ValueId b = g.input("b", {operands, {batch, transpose_a ? tokens : width, n}});
+                 g.output("y", g.matmul(a, b, result, transpose_a, false, g.input("count", {Dtype::i32, {batch}})));
+               }}};
+  made.adjust = [=](const std::string& name, Tensor& tensor) {
+    if (name == "count") tensor.data = counts;
+    if (name != "a") return;
+    for (int64_t i = 0; i < batch * tokens * width; ++i)
+      if (static_cast<double>(i / width % tokens) >= counts[static_cast<size_t>(i / width / tokens)])
+        tensor.data[static_cast<size_t>(i)] = 0;
+  };
+  return made;
+}
+
 // Row numbers without repetition, -1 where there is none.
 void make_one_to_one(Tensor& index, int64_t rows) {
   for (size_t i = 0; i < index.data.size(); ++i) {
@@ -124,6 +146,10 @@ std::vector<OpCase> product_cases(int64_t tokens) {
         for (const bool transpose_a : {false, true})
           for (const bool transpose_b : {false, true})
             cases.push_back(product(sizes, operands, result, transpose_a, transpose_b));
+  for (Dtype operands : {Dtype::bf16, Dtype::f32})
+    for (Dtype result : {Dtype::bf16, Dtype::f32})
+      for (const bool transpose_a : {false, true})
+        cases.push_back(counted_product(tokens, operands, result, transpose_a));
   return cases;
 }
 
