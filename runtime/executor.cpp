@@ -338,8 +338,8 @@ std::vector<StepTime> Executor::step_times() const {
       const PlanStep& step = plan.steps[s];
       const auto* launch = std::get_if<LaunchStep>(&step.action);
       const std::string kernel = launch ? impl_->bundle.kernels[static_cast<size_t>(launch->kernel)].name : "";
-      times.push_back({plan.program, step.name, kernel, step.phase, step.flops, step.bytes, runner.profiled_runs,
-                       runner.milliseconds[s]});
+      times.push_back({plan.program, step.name, kernel, step.phase, step.flops, step.matrix_flops, step.bytes,
+                       runner.profiled_runs, runner.milliseconds[s]});
     }
   }
   return times;

@@ -49,8 +49,9 @@ struct StepTime {
   std::string step;
   std::string kernel;  // empty: a copy or fill
   Phase phase = Phase::forward;
-  int64_t flops = 0;  // of one run
-  int64_t bytes = 0;  // of one run
+  int64_t flops = 0;         // of one run
+  int64_t matrix_flops = 0;  // of one run, on matrix units
+  int64_t bytes = 0;         // of one run
   int64_t runs = 0;
   double milliseconds = 0;  // of all runs
 };

@@ -276,6 +276,7 @@ class Planner {
     PlanStep step{group.name, std::move(launch)};
     step.phase = program_.node(group.nodes.back()).phase;
     step.flops = group_flops(program_, group);
+    step.matrix_flops = group_matrix_flops(program_, group);
     step.bytes = group_bytes(program_, group);
     plan_.steps.push_back(step);
     add_later_launches(info, std::move(step));
@@ -285,7 +286,7 @@ class Planner {
   // The group's work is counted at its first step.
   void add_later_launches(const GroupLaunch& info, PlanStep step) {
     const std::string group = step.name;
-    step.flops = step.bytes = 0;
+    step.flops = step.matrix_flops = step.bytes = 0;
     for (size_t i = 0; i < info.later.size(); ++i) {
       auto& launch = std::get<LaunchStep>(step.action);
       launch.kernel = info.later[i].kernel;

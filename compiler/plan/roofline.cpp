@@ -9,27 +9,16 @@
 namespace stepc {
 namespace {
 
-// bf16 products run on matrix units; everything else, f32 products too, is vector arithmetic.
-bool is_matrix_work(const Program& program, const Node& node) {
-  if (node.op == Op::attention || node.op == Op::attention_grad) return true;
-  return node.op == Op::matmul && program.type(node.operands[0]).dtype == Dtype::bf16;
-}
-
 void add_group(const Program& program, const Group& group, const DevicePeaks& peaks, RooflineRow& row) {
-  double seconds = 0;
-  for (NodeId id : group.nodes) {
-    const Node& node = program.node(id);
-    const auto flops = static_cast<double>(node_flops(program, node));
-    row.flops += flops;
-    seconds += flops / (is_matrix_work(program, node) ? peaks.matrix_flops_per_s : peaks.vector_flops_per_s);
-  }
+  const auto flops = static_cast<double>(group_flops(program, group));
   const auto bytes = static_cast<double>(group_bytes(program, group));
-  const double compute_ms = seconds * 1e3, memory_ms = bytes / peaks.bytes_per_s * 1e3;
+  const KernelFloor floor = kernel_floor(flops, static_cast<double>(group_matrix_flops(program, group)), bytes, peaks);
   row.count += 1;
+  row.flops += flops;
   row.bytes += bytes;
-  row.compute_ms += compute_ms;
-  row.memory_ms += memory_ms;
-  row.floor_ms += std::max(compute_ms, memory_ms);
+  row.compute_ms += floor.compute_ms;
+  row.memory_ms += floor.memory_ms;
+  row.floor_ms += floor.ms();
 }
 
 std::string row_text(const RooflineRow& row) {
@@ -55,6 +44,11 @@ std::optional<DevicePeaks> device_peaks(std::string_view arch) {
   if (arch == "sm_89") return DevicePeaks{"NVIDIA L40S", 362e12, 91.6e12, 0.864e12, int64_t{46068} << 20};
   if (arch == "sm_80") return DevicePeaks{"NVIDIA A100 80GB", 312e12, 19.5e12, 2.039e12, int64_t{81920} << 20};
   return std::nullopt;
+}
+
+KernelFloor kernel_floor(double flops, double matrix_flops, double bytes, const DevicePeaks& peaks) {
+  const double seconds = matrix_flops / peaks.matrix_flops_per_s + (flops - matrix_flops) / peaks.vector_flops_per_s;
+  return {seconds * 1e3, bytes / peaks.bytes_per_s * 1e3};
 }
 
 std::vector<RooflineRow> roofline(const Program& program, const DevicePeaks& peaks) {

@@ -20,6 +20,14 @@ struct DevicePeaks {
 };
 std::optional<DevicePeaks> device_peaks(std::string_view arch);  // "sm_90a", "sm_89", "sm_80"
 
+// The least time of one kernel: what its arithmetic takes and what its bytes take.
+struct KernelFloor {
+  double compute_ms = 0;
+  double memory_ms = 0;
+  double ms() const { return compute_ms > memory_ms ? compute_ms : memory_ms; }
+};
+KernelFloor kernel_floor(double flops, double matrix_flops, double bytes, const DevicePeaks& peaks);
+
 struct RooflineRow {
   std::string kernels;  // "forward matmul(m=64, ...)": all groups of a phase with one problem
   int count = 0;

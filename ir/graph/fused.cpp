@@ -164,6 +164,24 @@ const Node* anchor(const Program& program, const Group& group) {
   STEPC_UNREACHABLE("template {}", static_cast<int>(group.schedule));
 }
 
+// Elements of the operand that the group's nodes read: of gathered rows no more than are gathered.
+int64_t elements_read(const Program& program, const Group& group, ValueId operand) {
+  const int64_t all = numel(program.type(operand).shape);
+  int64_t read = 0;
+  for (NodeId id : group.nodes) {
+    const Node& node = program.node(id);
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (node.operands[i] != operand) continue;
+      const ValueId result = node.results[0];
+      int64_t elements = all;
+      if (node.op == Op::gather_rows && i == 0) elements = numel(program.type(result).shape);
+      if (node.op == Op::reshape) elements = elements_read(program, group, result);
+      read = saturating_add(read, elements);
+    }
+  }
+  return std::min(all, read);
+}
+
 }  // namespace
 
 std::vector<int> group_of_nodes(const Program& program) {
@@ -240,13 +258,24 @@ int64_t group_flops(const Program& program, const Group& group) {
   return flops;
 }
 
+int64_t group_matrix_flops(const Program& program, const Group& group) {
+  int64_t flops = 0;
+  for (NodeId id : group.nodes) {
+    const Node& node = program.node(id);
+    const bool is_attention = node.op == Op::attention || node.op == Op::attention_grad;
+    const bool is_product = node.op == Op::matmul && program.type(node.operands[0]).dtype == Dtype::bf16;
+    if (is_attention || is_product) flops = saturating_add(flops, node_flops(program, node));
+  }
+  return flops;
+}
+
 int64_t group_bytes(const Program& program, const Group& group) {
   int64_t bytes = 0;
-  for (const std::vector<ValueId>& values : {group_operands(program, group), group_results(program, group)})
-    for (ValueId id : values) {
-      const TensorType& type = program.type(id);
-      bytes = saturating_add(bytes, saturating_mul(numel(type.shape), dtype_bytes(type.dtype)));
-    }
+  const auto add = [&](ValueId id, int64_t elements) {
+    bytes = saturating_add(bytes, saturating_mul(elements, dtype_bytes(program.type(id).dtype)));
+  };
+  for (ValueId id : group_operands(program, group)) add(id, elements_read(program, group, id));
+  for (ValueId id : group_results(program, group)) add(id, numel(program.type(id).shape));
   return bytes;
 }
 

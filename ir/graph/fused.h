@@ -31,7 +31,9 @@ std::vector<ValueId> group_results(const Program& program, const Group& group);
 // 4 B H T^2 d (half of it when causal) and its gradient 2.5 times that.
 int64_t node_flops(const Program& program, const Node& node);
 int64_t group_flops(const Program& program, const Group& group);
-// Operands and results, each once.
+// Of them, those of bf16 products, which matrix units do; everything else, f32 products too, is vector arithmetic.
+int64_t group_matrix_flops(const Program& program, const Group& group);
+// Operands and results, each once; of an operand whose rows are gathered, no more rows than that.
 int64_t group_bytes(const Program& program, const Group& group);
 
 // The sizes that the group's template asks about: "matmul(m=64, n=128, k=32, batch=4)". An error names the

@@ -84,7 +84,8 @@ struct PlanStep {
   std::vector<int> waits_for;  // steps of other streams
   Phase phase = Phase::forward;
   int64_t flops = 0;
-  int64_t bytes = 0;  // moved to and from memory, each operand and result once
+  int64_t matrix_flops = 0;  // of them, those that matrix units do where there are any
+  int64_t bytes = 0;         // moved to and from memory, each operand and result once
   bool operator==(const PlanStep&) const = default;
 };
 std::vector<int> step_reads(const PlanStep& step);
@@ -140,7 +141,7 @@ struct BundleChoice {
   bool operator==(const BundleChoice&) const = default;
 };
 
-constexpr int64_t kBundleVersion = 2;
+constexpr int64_t kBundleVersion = 3;
 struct Bundle {
   std::string target;  // "host x86-64, cpu znver4, ...", "cuda sm_90a, ..."
   std::string module_name;

@@ -59,6 +59,7 @@ JsonValue step_json(const PlanStep& step) {
   json.add("waits_for", ints(step.waits_for));
   json.add("phase", phase_name(step.phase));
   json.add("flops", step.flops);
+  json.add("matrix_flops", step.matrix_flops);
   json.add("bytes", step.bytes);
   return json;
 }
@@ -165,6 +166,7 @@ Result<PlanStep> read_step(const JsonCursor& cursor) {
   if (!phase) return phase_at.mismatch("forward, backward or optimizer");
   step.phase = *phase;
   STEPC_ASSIGN(step.flops, cursor.integer("flops", 0));
+  STEPC_ASSIGN(step.matrix_flops, cursor.integer("matrix_flops", 0, step.flops));
   STEPC_ASSIGN(step.bytes, cursor.integer("bytes", 0));
   return step;
 }

@@ -89,6 +89,8 @@ class PlanVerifier {
       for (int wait : step.waits_for)
         if (wait < 0 || wait >= s) return fail("step {} ({}): waits for step {}", s, step.name, wait);
       if (step.flops < 0 || step.bytes < 0) return fail("step {} ({}): negative cost", s, step.name);
+      if (step.matrix_flops < 0 || step.matrix_flops > step.flops)
+        return fail("step {} ({}): {} of {} FLOPs on matrix units", s, step.name, step.matrix_flops, step.flops);
       for (int read : step_reads(step)) {
         STEPC_TRY(check_use(s, read));
         if (!written[static_cast<size_t>(root_buffer(plan_, read))])

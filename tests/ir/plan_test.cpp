@@ -30,9 +30,9 @@ Plan good_plan() {
                   {"@w", PlanArena::weights, f32({3}), 12, 64}};
   plan.inputs = {{"x", 0}, {"lr", 1}};
   plan.outputs = {{"y", 6}};
-  plan.steps = {{"k0", LaunchStep{0, 2, {0, 1}, {2}, -1, {5, -7}}, 0, {}, Phase::forward, 16, 64},
-                {"k1", LaunchStep{1, 1, {3, 7}, {4}, 5, {}}, 0, {0}, Phase::optimizer, 8, 64},
-                {"output", CopyStep{4, 6}, 0, {}, Phase::backward, 0, 64}};
+  plan.steps = {{"k0", LaunchStep{0, 2, {0, 1}, {2}, -1, {5, -7}}, 0, {}, Phase::forward, 16, 8, 64},
+                {"k1", LaunchStep{1, 1, {3, 7}, {4}, 5, {}}, 0, {0}, Phase::optimizer, 8, 0, 64},
+                {"output", CopyStep{4, 6}, 0, {}, Phase::backward, 0, 0, 64}};
   plan.activations_bytes = 133;
   plan.io_bytes = 160;
   plan.lower_bound_bytes = 128;
@@ -77,6 +77,7 @@ TEST_CASE("the plan verifier finds each kind of mistake") {
         "plan @p: buffer b: offset 32 is not a multiple of 64");
   CHECK(error([](Plan& p) { p.buffers[2].last_step = 0; }) ==
         "plan @p: step 1 (k1): uses a, which is live from step 0 to 0");
+  CHECK(error([](Plan& p) { p.steps[0].matrix_flops = 17; }) == "plan @p: step 0 (k0): 17 of 16 FLOPs on matrix units");
   CHECK(error([](Plan& p) { p.buffers[4].bytes = 31; }) == "plan @p: buffer b: expected 32 bytes for f32[8], found 31");
   CHECK(error([](Plan& p) { p.buffers[3].offset_bytes = 64; }) == "plan @p: buffer a.flat: does not lie in its root a");
   CHECK(error([](Plan& p) { p.buffers[4].alias_of = 3; }) == "plan @p: buffer b: its root a.flat is an alias");
@@ -199,8 +200,8 @@ TEST_CASE("a bundle is a folder that reads back, and damage to any file is named
   };
   CHECK(error_with("kernels/k_0.o", "x") == "kernels/k_0.o: its content does not match the hash in plan.json");
   CHECK(error_with("kernels/k_1.kir", "x") == "kernels/k_1.kir: its content does not match the key in plan.json");
-  CHECK(json_with("\"stepc_bundle\": 2", "\"stepc_bundle\": 3") ==
-        "plan.json: bundle version 3 is unknown; this stepc reads version 2: compile again");
+  CHECK(json_with("\"stepc_bundle\": 3", "\"stepc_bundle\": 4") ==
+        "plan.json: bundle version 4 is unknown; this stepc reads version 3: compile again");
   CHECK(json_with("\"grid\": 2", "\"grid\": -2") ==
         "plan.json: plans[0].steps[0].launch.grid: expected an integer of at least 0, found -2");
   CHECK(json_with("\"dtype\": \"f32\"", "\"dtype\": \"f64\"") ==

@@ -1,6 +1,10 @@
 // The command line's side of GPUs: compile, dump, run and train for them, without one.
 #include <doctest/doctest.h>
 
+#include <map>
+
+#include "compiler/plan/roofline.h"
+#include "ir/text/json.h"
 #include "runtime/cuda/driver.h"
 #include "tests/support/skip.h"
 #include "tests/system/small_run.h"
@@ -62,6 +66,36 @@ TEST_CASE("compile: a file of kernel IR becomes its code") {
   const auto wrong = run_stepc({"compile", file});
   CHECK(wrong.exit_code == 2);
   CHECK(wrong.err.starts_with("stepc: " + file + ":2:"));
+}
+
+TEST_CASE("train --profile: every kernel beside its floor, as text and JSON") {
+  const TempDir folder;
+  test::make_shards(folder);
+  const auto run = run_stepc_well(
+      test::train_arguments(folder, "r",
+                            {"--device", "emulator", "--arch", "sm_80", "--set", "steps=2", "--set", "heads=1", "--set",
+                             "head_dim=16", "--set", "batch=2", "--no-checkpoint", "--profile"}));
+  const DevicePeaks peaks = *device_peaks("sm_80");
+  CHECK(run.out.find("floors by " + peaks.name) != std::string::npos);
+  CHECK(run.out.find("lost ms") != std::string::npos);
+  const std::string file = folder.file("r/profile.json");
+  const JsonValue json = parse_json(test::text_of(file), file).value();
+  const auto kernels = JsonCursor(json, file).member("kernels").value().items().value();
+  int products = 0;
+  std::map<std::string, std::vector<double>> lost;
+  for (const JsonCursor& kernel : kernels) {
+    const auto number = [&](const char* key) { return kernel.member(key).value().number().value(); };
+    lost[kernel.string("program").value()].push_back(number("ms") - number("floor_ms"));
+    CHECK(number("floor_ms") * peaks.bytes_per_s >= 0.999e3 * number("bytes"));
+    if (kernel.string("first_step").value() != "fwd.head.1") continue;
+    ++products;
+    // 32 tokens x 16 by 128 columns in bf16.
+    CHECK(number("flops") == 2.0 * 32 * 16 * 128);
+    CHECK(number("bytes") == 2.0 * (32 * 16 + 16 * 128 + 32 * 128));
+  }
+  CHECK(products == 1);
+  CHECK(lost.contains("step"));
+  for (const auto& [program, rows] : lost) CHECK(std::is_sorted(rows.rbegin(), rows.rend()));
 }
 
 TEST_CASE("devices: what there is not is named") {

@@ -92,7 +92,8 @@ void register_train(CLI::App& app, Outcome& outcome) {
       ->check(counts);
   command->add_flag("--sequential", run.sequential, "Take windows in the shard's order instead of shuffled");
   command->add_flag("--json", run.json, "Progress as JSON lines");
-  command->add_flag("--profile", run.profile, "Time by kernel at the end");
+  command->add_flag("--profile", run.profile,
+                    "Time by kernel beside its roofline floor, at the end and in RUN/profile.json");
   command->add_flag("--poison", run.poison, "Fill all that a step does not keep with NaN before it: changes nothing");
   command->add_option("--trace", run.trace, "File for the average step as a trace, for Chrome's or Perfetto's viewer");
   command->callback([options, &outcome] { outcome.status = train(*options, outcome); });

@@ -140,6 +140,7 @@ Result<Session> Session::create(Module module, const DeviceOptions& options) {
                        {.graphs = options.graphs, .separate_buffers = options.separate_buffers, .host_functions = {}}));
   times.load_seconds = seconds_now() - compiled;
   if (open.gpu) times.driver = open.gpu->loads();
+  if (open.target.gpu) session.arch_ = open.target.gpu->arch;
   return session;
 }
 

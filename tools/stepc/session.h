@@ -63,11 +63,14 @@ class Session {
 
   Executor& executor() { return *executor_; }
   const StartTimes& start_times() const { return times_; }
+  // The architecture that GPU code was made for; empty on the host.
+  const std::string& arch() const { return arch_; }
 
  private:
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   StartTimes times_;
+  std::string arch_;
 };
 
 // A scalar input of a program.

@@ -29,7 +29,7 @@ struct TrainRunOptions {
   bool save = true;         // checkpoints; false: for measurements of models whose state fills disks
   bool sequential = false;  // windows in the shard's order instead of shuffled
   bool json = false;        // progress as JSON lines on standard output
-  bool profile = false;     // time by kernel at the end
+  bool profile = false;     // time by kernel beside its floor, at the end and in the run's profile.json
   bool poison = false;      // NaN in everything that is not kept, before each step
   std::string trace;        // file for the same as a trace of the average step; empty: none
 };
