@@ -7,7 +7,8 @@ using test::GroupCase;
 using test::run_everywhere;
 using test::Tolerance;
 
-const std::vector<Shape> kRows{{1, 1}, {1, 100}, {5, 17}, {3, 33}, {7, 64}, {2, 127}, {33, 256}, {3, 1000}, {0, 40}};
+const std::vector<Shape> kRows{{1, 1},   {1, 100},  {5, 17},  {3, 33},   {7, 64},
+                               {2, 127}, {33, 256}, {3, 768}, {3, 1000}, {0, 40}};
 
 ValueId rows_of(GraphBuilder& g, ValueId x, const Shape& shape) { return g.broadcast(x, shape, {0}); }
 
@@ -30,7 +31,7 @@ TEST_CASE("RMSNorm in one kernel") {
 }
 
 TEST_CASE("RMSNorm's gradient with the weight's partial sums") {
-  for (const Shape& shape : std::vector<Shape>{{4, 33}, {24, 64}, {6, 1}, {40, 100}, {128, 256}}) {
+  for (const Shape& shape : std::vector<Shape>{{4, 33}, {24, 64}, {6, 1}, {40, 100}, {128, 256}, {6, 1536}}) {
     run_everywhere({"rmsnorm_grad " + shape_text(shape),
                     Template::row,
                     [shape](GraphBuilder& g) {

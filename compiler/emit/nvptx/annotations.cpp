@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compiler/emit/nvptx/context.h"
+#include "compiler/emit/nvptx/registers.h"
 
 namespace stepc::emit {
 namespace {
@@ -30,11 +31,16 @@ void annotate_entry(GpuContext& context, int64_t threads) {
   add("reqntidx", constant(context.i32(threads)));
   add("reqntidy", constant(context.i32(1)));
   add("reqntidz", constant(context.i32(1)));
+  // A role that is alone gets its registers by how many tasks share a multiprocessor.
+  const auto& roles = context.kernel.roles;
+  const bool alone = roles.size() == 1 && roles[0].copies == 1;
+  const int64_t wanted = alone ? threads * roles[0].registers : 0;
   // ptxas takes setmaxnreg only where it knows what a task has at its entry, and without this would spill a little of a
   // product's accumulators to fit one task more on a multiprocessor.
-  const auto& roles = context.kernel.roles;
   const auto sets = [](const kernel::Role& role) { return role.registers > 0; };
-  if (multiplies(context.kernel) || std::any_of(roles.begin(), roles.end(), sets))
+  if (wanted > 0)
+    add("minctasm", constant(context.i32(std::max<int64_t>(kRegistersOfSm / wanted, 1))));
+  else if (multiplies(context.kernel) || std::any_of(roles.begin(), roles.end(), sets))
     add("minctasm", constant(context.i32(1)));
   // Parameters that are read in place, by position from 1: tensor maps.
   std::vector<llvm::Metadata*> in_place;

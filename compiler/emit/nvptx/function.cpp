@@ -4,6 +4,7 @@
 #include "compiler/emit/nvptx/context.h"
 #include "compiler/emit/nvptx/hopper.h"
 #include "compiler/emit/nvptx/leaf.h"
+#include "compiler/emit/nvptx/registers.h"
 #include "ir/kernel/launch.h"
 #include "ir/support/check.h"
 
@@ -18,7 +19,6 @@ constexpr unsigned kShared = 3;
 constexpr int64_t kMapBytes = 128;
 constexpr int64_t kMapAlignment = 64;
 constexpr int64_t kSharedAlignment = 1024;
-constexpr int64_t kRegistersOfSm = 65536;
 
 bool is_written(const kernel::Kernel& kernel, kernel::BufferId id) {
   // Whatever names the buffer in any other way than a plain read may write it.
@@ -110,7 +110,7 @@ llvm::Value* uniform_warp(GpuContext& context, llvm::Value* thread) {
 
 // setmaxnreg: warp groups that need few registers give theirs to those that need many.
 void set_registers(GpuContext& context, const kernel::Role& role) {
-  if (role.registers == 0) return;
+  if (role.registers == 0 || context.role.alone) return;
   const int64_t threads = kernel::gpu_launch(context.kernel).threads;
   const int64_t at_launch = std::min<int64_t>(kRegistersOfSm / threads / 8 * 8, 255);
   if (role.registers == at_launch) return;

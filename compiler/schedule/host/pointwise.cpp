@@ -61,10 +61,10 @@ void emit_vector(Region& region, const Nest& nest, Index row, const LaneIndex& c
   }
 }
 
-void emit_nest(Region& region, const Nest& nest, Index task) {
-  const Index row_task = task / Index(nest.column_tasks);
+void emit_nest(const Problem& problem, Region& region, const Nest& nest, Index task) {
+  const Index rows_of = row_task(problem, task / Index(nest.column_tasks), nest.row_tasks, nest.rows);
   const Index column_task = task % Index(nest.column_tasks);
-  const Index first_row = row_task * Index(nest.rows_per_task);
+  const Index first_row = rows_of * Index(nest.rows_per_task);
   const Index last_row = min(first_row + Index(nest.rows_per_task), Index(nest.rows));
   const Index full = Index(nest.columns / nest.width * nest.width);
   const Index first = column_task * Index(nest.columns_per_task);
@@ -212,7 +212,7 @@ Result<Draft> build_pointwise(const Problem& problem) {
     for (const Nest& nest : plan->nests) {
       const Index own = min(max(builder.task() - Index(first), Index(0)), Index(nest.tasks() - 1));
       const Index mine = less(Index(first - 1), builder.task()) * less(builder.task(), Index(first + nest.tasks()));
-      builder.when(mine, [&] { emit_nest(region, nest, own); });
+      builder.when(mine, [&] { emit_nest(problem, region, nest, own); });
       first += nest.tasks();
     }
     return Built{plan->grid, describe(plan->nests)};

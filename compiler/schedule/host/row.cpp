@@ -3,6 +3,9 @@
 // passes after it. The last pass stores the results. Sums over the rows of a task ("partials": a reduction
 // over the middle of [tasks, rows of a task, columns]) are gathered in shared memory beside the last pass.
 // Values that are costly and needed by several passes stay in a shared row.
+//
+// On a GPU a row that the threads of a task can hold is read once: every pass works on all of its columns, what one has
+// loaded the next has in registers.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -15,6 +18,19 @@
 
 namespace stepc::host {
 namespace {
+
+// Of a row, that a thread may hold of each value.
+constexpr int64_t kHeldElements = 32;
+
+// Does a task's threads' worth of whole vectors make a row, and is a row all that results are made of?
+bool is_held(const Widths& widths, const RowProblem& rows) {
+  if (!widths.is_gpu() || rows.columns == 0 || rows.columns % (widths.native * widths.most_registers) != 0)
+    return false;
+  const auto fits = [&](const RowSweep& sweep) {
+    return sweep.columns == rows.columns || (sweep.columns == 1 && sweep.partials.empty());
+  };
+  return rows.columns / widths.native <= kHeldElements && std::all_of(rows.sweeps.begin(), rows.sweeps.end(), fits);
+}
 
 class RowBuilder {
  public:
@@ -29,10 +45,12 @@ class RowBuilder {
       zero(shared_[partial], columns);
     }
     for (ValueId kept : rows_.kept) kept_[kept] = builder_.shared("row_values", Dtype::f32, {rows_.columns});
+    const Lanes whole_row{rows_.columns, rows_.columns, std::nullopt};
     each_row([&](Index row) {
       row_ = row;
       sums_.clear();
       written_.clear();
+      if (is_held(problem_.widths, rows_)) return region_.scope(whole_row, [&] { held_row(); });
       for (size_t level = 1; level <= rows_.levels.size(); ++level) reduce_level(level);
       last_pass();
     });
@@ -49,11 +67,32 @@ class RowBuilder {
                 [&](const LaneIndex& c) { region_.store_lanes(region_.constant(0, Dtype::f32), buffer, {c.base}); });
   }
 
+  // What is loaded stays until the results are made; all of it is asked for before the first reduction is waited for.
+  void held_row() {
+    column_ = region_.math().along(Index(0));
+    for (ValueId operand : problem_.operands)
+      if (numel(problem_.program.type(operand).shape) == rows_.rows * rows_.columns)
+        region_.at(operand, position_of(operand, column_));
+    for (const std::vector<ValueId>& reductions : rows_.levels) {
+      const std::vector<Fragment> elements = elements_of(reductions, column_);
+      for (size_t i = 0; i < reductions.size(); ++i)
+        sums_[reductions[i]] = builder_.reduce(reduction_across(op_of(reductions[i])), elements[i]);
+    }
+    for (const RowSweep& sweep : rows_.sweeps) {
+      if (sweep.columns != rows_.columns) continue;
+      store_boxes(sweep, column_);
+      for (ValueId partial : sweep.partials) add_partial(partial, column_);
+    }
+    for (const RowSweep& sweep : rows_.sweeps)
+      if (sweep.columns != rows_.columns) region_.scope(Lanes{}, [&] { store_boxes(sweep, uniform_index(Index(0))); });
+  }
+
   // A task's rows are consecutive; with partials there are as many in every task.
   void each_row(const std::function<void(Index)>& body) {
     const Lanes scalar;
     const auto in_scope = [&](Index row) { region_.scope(scalar, [&] { body(row); }); };
-    const Index first = builder_.task() * Index(task_rows_);
+    const int64_t tasks = (rows_.rows + task_rows_ - 1) / task_rows_;
+    const Index first = row_task(problem_, builder_.task(), tasks, rows_.rows) * Index(task_rows_);
     if (rows_.partials.empty()) {
       builder_.loop("row", first, min(first + Index(task_rows_), Index(rows_.rows)), Index(1), in_scope);
     } else {
@@ -115,7 +154,8 @@ class RowBuilder {
           [&](Index c, const std::vector<Fragment>& carried) {
             std::vector<Fragment> next;
             region_.scope(lanes_for(lanes), [&] {
-              const std::vector<Fragment> elements = elements_of(reductions, region_.math().along(c), level);
+              const std::vector<Fragment> elements = elements_of(reductions, region_.math().along(c));
+              keep(level);
               for (size_t i = 0; i < carried.size(); ++i)
                 next.push_back(builder_.pointwise(reduction_step(op_of(reductions[i])), {carried[i], elements[i]}));
             });
@@ -125,7 +165,8 @@ class RowBuilder {
         if (lanes > 1) sums[i] = builder_.reduce(reduction_across(op_of(reductions[i])), sums[i]);
     }
     for_tail(region_, rows_.columns, lanes, [&](const LaneIndex& c) {
-      const std::vector<Fragment> elements = elements_of(reductions, c, level);
+      const std::vector<Fragment> elements = elements_of(reductions, c);
+      keep(level);
       for (size_t i = 0; i < elements.size(); ++i) {
         const Op op = op_of(reductions[i]);
         Fragment rest = elements[i];
@@ -142,7 +183,7 @@ class RowBuilder {
       if (kept_level == level) written_.insert(value);
   }
 
-  std::vector<Fragment> elements_of(const std::vector<ValueId>& reductions, const LaneIndex& column, size_t level) {
+  std::vector<Fragment> elements_of(const std::vector<ValueId>& reductions, const LaneIndex& column) {
     column_ = column;
     std::vector<Fragment> elements;
     for (ValueId value : reductions) {
@@ -150,11 +191,15 @@ class RowBuilder {
           region_.at(problem_.program.producer(value).operands[0], operand_position(value, column));
       elements.push_back(region_.wide(element));
     }
+    return elements;
+  }
+
+  // Fills the shared rows of a level at the columns under way.
+  void keep(size_t level) {
     for (const auto& [value, kept_level] : rows_.kept_at) {
       if (kept_level != level) continue;
-      region_.store_lanes(region_.at(value, position_of(value, column)), kept_.at(value), {column.base});
+      region_.store_lanes(region_.at(value, position_of(value, column_)), kept_.at(value), {column_.base});
     }
-    return elements;
   }
 
   // Boxes of as many columns share a loop.
@@ -182,29 +227,26 @@ class RowBuilder {
     }
   }
 
+  Fragment partial_element(ValueId partial, const LaneIndex& c) {
+    const ValueId operand = problem_.program.producer(partial).operands[0];
+    return region_.wide(region_.at(operand, position_of(operand, c)));
+  }
+
   void add_partial(ValueId partial, const LaneIndex& c) {
-    const Node& node = problem_.program.producer(partial);
-    const Shape& shape = problem_.program.type(node.operands[0]).shape;
-    const Position at =
-        reshape_position(region_.math(), {uniform_index(row_), c}, {rows_.rows, numel(shape) / rows_.rows}, shape);
     const BufferId sum = shared_.at(partial);
-    const Fragment element = region_.at(node.operands[0], at);
+    const Fragment element = partial_element(partial, c);
     const Fragment old = region_.load_lanes(sum, {c.base});
-    region_.store_lanes(builder_.pointwise(kernel::Op::add, {old, region_.wide(element)}), sum, {c.base});
+    region_.store_lanes(builder_.pointwise(kernel::Op::add, {old, element}), sum, {c.base});
   }
 
   void store_partial(ValueId partial) {
     const Shape& shape = problem_.program.type(partial).shape;
     const int64_t columns = numel(shape) / rows_.tasks;
-    const BufferId sum = shared_.at(partial);
-    region_.provide([&](ValueId value, const Position&) -> std::optional<Fragment> {
-      if (value != partial) return std::nullopt;
-      return region_.load_lanes(sum, {column_.base});
-    });
     for_columns(region_, columns, width(columns), [&](const LaneIndex& c) {
-      column_ = c;
-      region_.store(partial, reshape_position(region_.math(), {uniform_index(builder_.task()), c},
-                                              {rows_.tasks, columns}, shape));
+      const Fragment sum = region_.load_lanes(shared_.at(partial), {c.base});
+      region_.store(
+          sum, partial,
+          reshape_position(region_.math(), {uniform_index(builder_.task()), c}, {rows_.tasks, columns}, shape));
     });
   }
 
@@ -221,6 +263,16 @@ class RowBuilder {
   std::set<ValueId> written_;           // those filled by now
 };
 
+// Tasks of partials are few: registers a thread, so that all tasks of a card run at once, where what a row holds allows
+// it.
+int registers_wanted(const Problem& problem, const RowProblem& rows) {
+  constexpr int64_t kMultiprocessors = 132, kRegisters = 65536, kFewest = 120;
+  if (rows.partials.empty() || !is_held(problem.widths, rows)) return 0;
+  const int64_t together = (rows.tasks + kMultiprocessors - 1) / kMultiprocessors;
+  const int64_t registers = kRegisters / (problem.widths.native * together) / 8 * 8;
+  return registers >= kFewest && registers < 255 ? static_cast<int>(registers) : 0;
+}
+
 }  // namespace
 
 Result<Draft> build_row(const Problem& problem) {
@@ -230,8 +282,10 @@ Result<Draft> build_row(const Problem& problem) {
   const int64_t grid = rows.partials.empty() ? (rows.rows + task_rows - 1) / task_rows : rows.tasks;
   return build_kernel(problem, [&](KernelBuilder& builder, Region& region) {
     builder.set_grid(Index(grid));
-    builder.begin_role("main", problem.widths.warps);
+    builder.begin_role("main", problem.widths.warps, registers_wanted(problem, rows));
     RowBuilder(problem, rows, task_rows, builder, region).build();
+    if (is_held(problem.widths, rows))
+      return Built{grid, fmt::format("{} rows a task, held in {} lanes", task_rows, rows.columns)};
     return Built{grid,
                  fmt::format("{} rows a task, {} passes, lanes {}{}", task_rows, rows.levels.size() + 1,
                              pick_width(rows.columns, problem.widths.native, problem.widths.registers(rows.registers)),

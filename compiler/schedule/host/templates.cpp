@@ -34,7 +34,26 @@ bool has_only_small_reductions(const Program& program, const Group& group) {
   });
 }
 
+// Experts of the routing by which the group gathers so many rows; 1 where there is none.
+int64_t routed_experts(const Problem& problem, int64_t rows) {
+  const Program& program = problem.program;
+  for (NodeId id : problem.group.nodes) {
+    const Node& node = program.node(id);
+    if (node.op != Op::gather_rows || program.type(node.results[0]).shape[0] != rows) continue;
+    const ValueId index = node.operands[1];
+    const Node& routing = program.producer(index);
+    if (routing.op == Op::route && routing.results[2] == index) return numel(program.type(routing.results[3]).shape);
+  }
+  return 1;
+}
+
 }  // namespace
+
+Index row_task(const Problem& problem, Index task, int64_t tasks, int64_t rows) {
+  const int64_t experts = problem.widths.is_gpu() ? routed_experts(problem, rows) : 1;
+  if (experts == 1 || tasks == 0 || tasks % experts != 0 || rows % tasks != 0) return task;
+  return task % Index(experts) * Index(tasks / experts) + task / Index(experts);
+}
 
 Result<Draft> build_one_role(const Problem& problem) {
   switch (problem.group.schedule) {

@@ -66,6 +66,10 @@ void for_full_columns(Region& region, Index low, Index high, int64_t width,
 void for_tail(Region& region, int64_t extent, int64_t width, const std::function<void(const LaneIndex&)>& body);
 
 LaneIndex uniform_index(Index index);
+// Rows gathered by a routing lie expert after expert, each expert's in the order of tokens. On a GPU, tasks that run
+// side by side take theirs from all experts in turn: a token's row is then read for each of its experts while it is in
+// the cache. Which of `tasks`, of equally many of the `rows` each, the task takes in the place of its own.
+Index row_task(const Problem& problem, Index task, int64_t tasks, int64_t rows);
 // Rows that a task takes so that it has about 16 to 32 thousand elements, and few rows make few tasks.
 int64_t rows_per_task(const Widths& widths, int64_t rows, int64_t columns);
 
