@@ -200,17 +200,18 @@ void emit_columns(GpuContext& context, const KOp& op) {
 
 }  // namespace
 
-// x = n ln 2 + r; e^r by the hardware's exp2 near 0, where its argument is exact enough.
+// By the hardware's exp2 of x log2(e), what rounding that product loses by a factor next to 1. Below the lower bound
+// the result is 0; above the upper one the factor carries it to infinity, as it does the largest finite results.
 llvm::Value* GpuContext::exp(llvm::Value* x) {
   const Arithmetic f{*this, x->getType()};
-  llvm::Value* too_low = builder.CreateFCmpOLT(x, f.c(-87.33654022216797));
-  llvm::Value* too_high = builder.CreateFCmpOGT(x, f.c(88.72283935546875));
-  llvm::Value* n = f.nearest(builder.CreateFMul(x, f.c(std::numbers::log2e)));
-  llvm::Value* r = f.fma(n, f.c(-0.693359375), x);
-  r = f.fma(n, f.c(2.12194440e-4), r);
-  llvm::Value* value = scale_twice(*this, exp2_approx(*this, builder.CreateFMul(r, f.c(std::numbers::log2e))), n);
-  value = builder.CreateSelect(too_low, f.c(0), value);
-  return builder.CreateSelect(too_high, llvm::ConstantFP::getInfinity(x->getType()), value);
+  constexpr double kLowest = -104, kHighest = 127.99999;
+  const auto log2e = static_cast<double>(static_cast<float>(std::numbers::log2e));
+  x = builder.CreateBinaryIntrinsic(llvm::Intrinsic::maximum, x, f.c(kLowest));
+  llvm::Value* high =
+      builder.CreateBinaryIntrinsic(llvm::Intrinsic::minimum, builder.CreateFMul(x, f.c(log2e)), f.c(kHighest));
+  llvm::Value* low = f.fma(x, f.c(log2e), builder.CreateFNeg(high));
+  low = f.fma(x, f.c(std::numbers::log2e - log2e), low);
+  return builder.CreateFMul(exp2_approx(*this, high), f.fma(low, f.c(std::numbers::ln2), f.c(1)));
 }
 
 void emit_pointwise(GpuContext& context, const KOp& op) {
