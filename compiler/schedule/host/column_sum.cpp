@@ -13,7 +13,11 @@
 namespace stepc::host {
 namespace {
 
+// On a GPU, rows that are under way at once. Few columns make few tasks, each as slow as its loads follow one another:
+// then a task's columns are as many as its threads, and more rows are under way.
 constexpr int64_t kRowsTogether = 8;
+constexpr int64_t kRowsOfFewTasks = 32;
+constexpr int64_t kFewTasks = 132;
 
 struct ColumnProblem {
   std::vector<ValueId> reductions;
@@ -24,7 +28,16 @@ struct ColumnProblem {
   int64_t columns = 1;  // kept, after it
   int64_t width = 1;
   int64_t columns_per_task = 1;
+  int64_t rows_together = 1;
 };
+
+void spread_out(const Widths& widths, ColumnProblem& columns) {
+  columns.rows_together = kRowsTogether;
+  const int64_t tasks = columns.outer * ((columns.columns + columns.columns_per_task - 1) / columns.columns_per_task);
+  if (tasks > kFewTasks || columns.rows < 2 * kRowsOfFewTasks) return;
+  columns.width = columns.columns_per_task = pick_width(columns.columns, widths.native, 1);
+  columns.rows_together = kRowsOfFewTasks;
+}
 
 Result<ColumnProblem> analyse(const Problem& problem) {
   const Program& program = problem.program;
@@ -61,6 +74,7 @@ Result<ColumnProblem> analyse(const Problem& problem) {
       std::max<int64_t>(columns.width, (problem.widths.is_gpu() ? problem.widths.task_elements : 32768) /
                                            std::max<int64_t>(columns.rows, 1));
   columns.columns_per_task = (std::min(share, columns.columns) + columns.width - 1) / columns.width * columns.width;
+  if (problem.widths.is_gpu() && columns.columns > 0) spread_out(problem.widths, columns);
   return columns;
 }
 
@@ -120,8 +134,8 @@ class ColumnBuilder {
     std::vector<Fragment> initial;
     for (ValueId value : columns_.reductions)
       initial.push_back(builder_.constant(reduction_start(op_of(value)), Dtype::f32, wide));
-    // Several rows are under way at once where latency is what costs; they are added in order all the same.
-    const int64_t together = problem_.widths.is_gpu() ? kRowsTogether : 1;
+    // They are added in order all the same.
+    const int64_t together = columns_.rows_together;
     const int64_t whole = columns_.rows / together * together;
     std::vector<Fragment> sums = add_rows(0, whole, together, initial);
     if (whole < columns_.rows) sums = add_rows(whole, columns_.rows, 1, sums);
