@@ -44,6 +44,30 @@ TEST_CASE("gpu: a lowered product computes what the evaluator does, the same bit
   CHECK(second.run("main", inputs).at("y").data == found.data);
 }
 
+TEST_CASE("gpu: tensors that differ by their stream of random numbers share a kernel, and are the evaluator's") {
+  Module module{"random", {}, {}};
+  GraphBuilder g(module, "main");
+  const TensorType scalar{Dtype::i32, {}};
+  const ValueId seed = g.input("seed", scalar);
+  const std::vector<int64_t> streams = {7, -9, INT32_MAX, INT32_MIN};
+  for (int64_t stream : streams) {
+    const auto key = g.constant(static_cast<double>(stream), scalar);
+    const auto bits = g.emit1(Op::random_bits, {seed, key, g.constant(0, scalar)}, {}, {Dtype::i32, {100}});
+    g.output(fmt::format("bits.{}", stream), bits);
+  }
+  TensorMap persistents;
+  const TensorMap inputs = {{"seed", {scalar, {12345}}}};
+  const TensorMap wanted = evaluate(module.programs[0], persistents, inputs).value();
+  test::Machine machine(module, GpuTarget{"sm_80"});
+  CHECK(machine.bundle().kernels.size() == 1);
+  std::vector<int64_t> passed;
+  for (const PlanStep& step : machine.bundle().plans[0].steps)
+    if (const auto* launch = std::get_if<LaunchStep>(&step.action))
+      passed.insert(passed.end(), launch->scalars.begin(), launch->scalars.end());
+  CHECK(passed == streams);
+  for (const auto& [name, tensor] : machine.run("main", inputs)) CHECK(tensor.data == wanted.at(name).data);
+}
+
 TEST_CASE("gpu: a bundle from the cache, and one from disk, is the same bundle") {
   const test::TempDir folder;
   GpuLowerOptions options{.common = {.cache_folder = folder.file("cache"), .threads = 2}};
