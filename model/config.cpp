@@ -210,4 +210,12 @@ std::string_view expert_rows_name(ExpertRows rows) {
   STEPC_UNREACHABLE("expert rows {}", static_cast<int>(rows));
 }
 
+std::string_view attention_gradient_name(AttentionGradient form) {
+  switch (form) {
+    case AttentionGradient::deterministic: return "deterministic";
+    case AttentionGradient::atomic: return "atomic";
+  }
+  STEPC_UNREACHABLE("attention gradient {}", static_cast<int>(form));
+}
+
 }  // namespace stepc

@@ -23,6 +23,10 @@ enum class PrecisionPolicy : uint8_t { bf16, fp32 };
 // Which of an expert's slots its products compute: those that the router filled, or all. The results are the same.
 enum class ExpertRows : uint8_t { counted, all };
 
+// Whether the gradient of attention gives the same bits every time, or may add up dq in whatever order its parts come,
+// which saves two of seven products on Hopper: losses of two runs then differ in their last digits.
+enum class AttentionGradient : uint8_t { deterministic, atomic };
+
 struct ModelConfig {
   int64_t vocab = 256;
   int64_t vocab_padded = 256;  // columns of the head; softmax runs over the first `vocab`
@@ -37,6 +41,7 @@ struct ModelConfig {
   double capacity_factor = 1.0;
   RoutingMode routing = RoutingMode::own;
   ExpertRows expert_rows = ExpertRows::counted;
+  AttentionGradient attention_gradient = AttentionGradient::deterministic;
   double rope_theta = 10000.0;
   double norm_eps = 1e-5;
   PrecisionPolicy precision = PrecisionPolicy::bf16;
@@ -92,5 +97,6 @@ std::string_view schedule_name(Schedule schedule);
 std::string_view routing_mode_name(RoutingMode mode);
 std::string_view precision_policy_name(PrecisionPolicy precision);
 std::string_view expert_rows_name(ExpertRows rows);
+std::string_view attention_gradient_name(AttentionGradient form);
 
 }  // namespace stepc

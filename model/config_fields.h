@@ -22,6 +22,7 @@ void visit_fields(ConfigRef& config, Visit&& visit) {
   visit("capacity_factor", model.capacity_factor);
   visit("routing", model.routing);
   visit("expert_rows", model.expert_rows);
+  visit("attention_gradient", model.attention_gradient);
   visit("rope_theta", model.rope_theta);
   visit("norm_eps", model.norm_eps);
   visit("precision", model.precision);

@@ -70,6 +70,11 @@ Expected read(const JsonValue& value, ExpertRows& field) {
   return read_choice(value, field, {ExpertRows::counted, ExpertRows::all}, expert_rows_name, "\"counted\" or \"all\"");
 }
 
+Expected read(const JsonValue& value, AttentionGradient& field) {
+  return read_choice(value, field, {AttentionGradient::deterministic, AttentionGradient::atomic},
+                     attention_gradient_name, "\"deterministic\" or \"atomic\"");
+}
+
 // Sets one field; the message of a failure without its position.
 std::optional<std::string> set_field(Config& config, std::string_view key, const JsonValue& value) {
   bool known = false;
@@ -157,6 +162,8 @@ std::string config_json(const Config& config) {
       object.append(std::string(name), precision_policy_name(field));
     else if constexpr (std::is_same_v<Field, ExpertRows>)
       object.append(std::string(name), expert_rows_name(field));
+    else if constexpr (std::is_same_v<Field, AttentionGradient>)
+      object.append(std::string(name), attention_gradient_name(field));
     else
       object.append(std::string(name), field);
   });

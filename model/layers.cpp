@@ -104,7 +104,8 @@ ValueId mix_heads(GraphBuilder& g, const ModelConfig& model, ValueId qkv) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(model.head_dim));
   switch (model.precision) {
     case PrecisionPolicy::bf16: {
-      const Attrs attrs{{AttrKey::causal, true}, {AttrKey::scale, scale}};
+      Attrs attrs{{AttrKey::causal, true}, {AttrKey::scale, scale}};
+      if (model.attention_gradient == AttentionGradient::atomic) attrs.set(AttrKey::atomic, true);
       return g.emit(Op::attention, {g.cast(qkv, Dtype::bf16)}, attrs)[0];
     }
     case PrecisionPolicy::fp32: return attention_of_products(g, qkv, scale);

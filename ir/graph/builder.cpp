@@ -18,14 +18,14 @@ size_t find_or_add_program(Module& module, const std::string& name) {
 
 Attrs in_table_order(Op op, const Attrs& attrs) {
   const std::vector<AttrKey>& keys = op_info(op).attrs;
-  STEPC_CHECK(attrs.entries().size() == keys.size(), "{} takes {} attributes, found {}", op_info(op).name, keys.size(),
-              attrs.entries().size());
   Attrs ordered;
   for (AttrKey key : keys) {
     const AttrValue* value = attrs.find(key);
-    STEPC_CHECK(value, "{} needs the attribute {}", op_info(op).name, attr_name(key));
-    ordered.set(key, *value);
+    STEPC_CHECK(value || is_optional(key), "{} needs the attribute {}", op_info(op).name, attr_name(key));
+    if (value) ordered.set(key, *value);
   }
+  STEPC_CHECK(attrs.entries().size() == ordered.entries().size(), "{} takes {} attributes, found {}", op_info(op).name,
+              ordered.entries().size(), attrs.entries().size());
   return ordered;
 }
 

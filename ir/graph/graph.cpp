@@ -33,9 +33,10 @@ constexpr std::array kAttrNames = {
     std::string_view("axes"),        std::string_view("permutation"), std::string_view("start"),
     std::string_view("limit"),       std::string_view("low"),         std::string_view("high"),
     std::string_view("transpose_a"), std::string_view("transpose_b"), std::string_view("causal"),
-    std::string_view("scale"),       std::string_view("top"),         std::string_view("capacity")};
+    std::string_view("scale"),       std::string_view("top"),         std::string_view("capacity"),
+    std::string_view("atomic")};
 
-static_assert(kAttrNames.size() == static_cast<size_t>(AttrKey::capacity) + 1);
+static_assert(kAttrNames.size() == static_cast<size_t>(AttrKey::atomic) + 1);
 
 const std::vector<OpInfo>& op_table() {
   static const std::vector<OpInfo> table = make_op_table();
@@ -63,7 +64,10 @@ const AttrValue* Attrs::find(AttrKey key) const {
     if (entry.first == key) return &entry.second;
   return nullptr;
 }
-bool Attrs::flag(AttrKey key) const { return typed<bool>(*this, key); }
+bool Attrs::flag(AttrKey key) const {
+  if (is_optional(key) && !find(key)) return false;
+  return typed<bool>(*this, key);
+}
 int64_t Attrs::integer(AttrKey key) const { return typed<int64_t>(*this, key); }
 double Attrs::real(AttrKey key) const { return typed<double>(*this, key); }
 const std::vector<int64_t>& Attrs::integers(AttrKey key) const { return typed<std::vector<int64_t>>(*this, key); }
@@ -110,10 +114,13 @@ AttrKind attr_kind(AttrKey key) {
     case AttrKey::high: return AttrKind::integers;
     case AttrKey::transpose_a:
     case AttrKey::transpose_b:
-    case AttrKey::causal: return AttrKind::flag;
+    case AttrKey::causal:
+    case AttrKey::atomic: return AttrKind::flag;
   }
   STEPC_UNREACHABLE("attribute {}", static_cast<int>(key));
 }
+
+bool is_optional(AttrKey key) { return key == AttrKey::atomic; }
 
 std::string_view phase_name(Phase phase) {
   switch (phase) {

@@ -46,7 +46,8 @@ enum class AttrKey : uint8_t {
   causal,
   scale,
   top,
-  capacity
+  capacity,
+  atomic
 };
 using AttrValue = std::variant<bool, int64_t, double, std::vector<int64_t>, std::string>;
 // The kind of value that a key always has; the enumerators follow AttrValue's alternatives.
@@ -60,7 +61,7 @@ class Attrs {
   Attrs(std::initializer_list<Entry> entries) : entries_(entries) {}
 
   const AttrValue* find(AttrKey key) const;
-  bool flag(AttrKey key) const;
+  bool flag(AttrKey key) const;  // false where an optional one is left out
   int64_t integer(AttrKey key) const;
   double real(AttrKey key) const;
   const std::vector<int64_t>& integers(AttrKey key) const;
@@ -164,6 +165,7 @@ std::optional<Op> op_from_name(std::string_view name);
 std::string_view attr_name(AttrKey key);
 std::optional<AttrKey> attr_from_name(std::string_view name);
 AttrKind attr_kind(AttrKey key);
+bool is_optional(AttrKey key);  // a flag that texts leave out where it is false
 std::string_view phase_name(Phase phase);
 std::optional<Phase> phase_from_name(std::string_view name);
 std::string_view template_name(Template schedule);

@@ -58,7 +58,8 @@ std::string operands_text(const OpInfo& info) {
 std::string attrs_text(const OpInfo& info) {
   std::string text;
   for (AttrKey key : info.attrs)
-    text += fmt::format("{}`{}` ({})", text.empty() ? "" : ", ", attr_name(key), kind_name(attr_kind(key)));
+    text += fmt::format("{}`{}` ({}{})", text.empty() ? "" : ", ", attr_name(key), kind_name(attr_kind(key)),
+                        is_optional(key) ? "; may be left out" : "");
   return text;
 }
 

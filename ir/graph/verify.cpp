@@ -43,8 +43,11 @@ Status check_attrs(Op op, const Attrs& attrs) {
   std::vector<AttrKey> found;
   for (const Attrs::Entry& entry : attrs.entries()) found.push_back(entry.first);
   const OpInfo& info = op_info(op);
-  if (found != info.attrs)
-    return user_error("{}: expected attributes {}, found {}", info.name, attr_list_text(info.attrs),
+  std::vector<AttrKey> expected;
+  for (AttrKey key : info.attrs)
+    if (!is_optional(key) || attrs.find(key)) expected.push_back(key);
+  if (found != expected)
+    return user_error("{}: expected attributes {}, found {}", info.name, attr_list_text(expected),
                       attr_list_text(found));
   for (const Attrs::Entry& entry : attrs.entries()) {
     const AttrKind kind = attr_kind(entry.first);

@@ -145,6 +145,8 @@ TEST_CASE("JSON: presets, positions of mistakes") {
   CHECK(json_error("{\"schedule\": \"seq\", \"seq\": 0.5}") ==
         "c.json:1:2: schedule: expected \"constant\" or \"cosine\", found \"seq\"");
   CHECK(json_error("{\"schedule\": \"cosine\", \"seq\": 0.5}") == "c.json:1:24: seq: expected an integer, found 0.5");
+  CHECK(json_error("{\"attention_gradient\": \"fast\"}") ==
+        "c.json:1:2: attention_gradient: expected \"deterministic\" or \"atomic\", found \"fast\"");
   CHECK(json_error("[]") == "c.json:1:1: expected a JSON object, found []");
   CHECK(json_error("{\"preset\": 3}") == "c.json:1:2: preset: expected a name, found 3");
 }

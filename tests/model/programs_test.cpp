@@ -201,6 +201,19 @@ TEST_CASE("the filled slots of experts or all of them: the same training, to the
   CHECK(largest_difference(counted.tensors(), all.tensors()) == 0);
 }
 
+TEST_CASE("the form of attention's gradient reaches the op") {
+  for (const bool atomic : {false, true}) {
+    Config config = small_config();
+    REQUIRE(
+        override_config(config, atomic ? "attention_gradient=atomic" : "attention_gradient=deterministic").has_value());
+    const Module module = build_module(config, differentiate);
+    int64_t found = 0;
+    for (const Node& node : module.find_program("step")->nodes)
+      if (node.op == Op::attention_grad) found += node.attrs.flag(AttrKey::atomic) == atomic;
+    CHECK(found == config.model.layers);
+  }
+}
+
 TEST_CASE("kept share") {
   CHECK(kept_share({3, 5, 0, 4}, 4) == doctest::Approx(11.0 / 12));
   CHECK(kept_share({0, 0}, 4) == 1.0);

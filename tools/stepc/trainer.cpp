@@ -228,6 +228,9 @@ Result<int> Trainer::run() {
   std::signal(SIGINT, remember_signal);
   std::signal(SIGTERM, remember_signal);
   if (!options_.json) fmt::print("{}; {} tokens in {}\n", session_.start_times().text(), train_.count(), options_.data);
+  if (!options_.json && config_.model.attention_gradient == AttentionGradient::atomic)
+    fmt::print(
+        "attention_gradient=atomic: float additions in no fixed order, another run may not give the same bits\n");
   first_step_ = step_;
   started_ = seconds_now();
   // While the device works on an update its outputs are looked at, and the next one is started behind it; a signal

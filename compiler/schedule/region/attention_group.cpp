@@ -17,6 +17,7 @@ AttentionGroup analyse_attention(const Program& program, const Group& source) {
     if (node.op != Op::attention && node.op != Op::attention_grad) continue;
     const Shape& qkv = program.type(node.operands[0]).shape;
     group.sizes = {qkv[0], qkv[1], qkv[3], qkv[4], node.attrs.flag(AttrKey::causal), node.attrs.real(AttrKey::scale)};
+    group.atomic = node.attrs.flag(AttrKey::atomic);
     group.results = node.results;
     for (ValueId operand : node.operands) {
       while (inside(operand)) operand = program.producer(operand).operands[0];

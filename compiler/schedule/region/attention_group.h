@@ -21,6 +21,7 @@ struct AttentionGroup {
   AttentionSizes sizes;
   std::vector<ValueId> operands;
   std::vector<ValueId> results;
+  bool atomic = false;  // sums may be added up in any order
 };
 AttentionGroup analyse_attention(const Program& program, const Group& group);
 
