@@ -118,6 +118,18 @@ TEST_CASE("ld.global.nc may not see bytes that the launch has written") {
   CHECK(text_of(m.run(kernel_text(1, half), {a})) == "");
 }
 
+TEST_CASE("a reduction of a vector adds each element") {
+  Machine m;
+  const uint64_t sums = m.buffer(std::vector<float>{0.5f, 1, 2, 3, 4, 5, 6, 7});
+  const std::string body =
+      "cvt.rn.f32.u32 %f1, %r0; add.f32 %f2, %f1, %f1; red.relaxed.gpu.global.add.v2.f32 [%rd0+8], {%f1, %f2};\n"
+      "red.global.add.v4.f32 [%rd0+16], {%f2, %f1, %f1, %f2};";
+  REQUIRE(text_of(m.run(kernel_text(1, body), {sums})) == "");
+  CHECK(m.read<float>(sums, 8) == std::vector<float>{0.5f, 1, 498, 995, 996, 501, 502, 999});
+  const std::string odd = "mov.f32 %f1, 0f3f800000; red.global.add.v2.f32 [%rd0+4], {%f1, %f1};";
+  CHECK(contains(text_of(m.run(kernel_text(1, odd), {sums})), "no multiple of 8"));
+}
+
 TEST_CASE("atomics: every lane counts once, whatever the order") {
   Machine m;
   const uint64_t words = m.buffer(std::vector<uint32_t>{0, 0, 100, 7, 0, 0xffffffff, std::bit_cast<uint32_t>(0.5f), 0});

@@ -1,4 +1,6 @@
 // Copies by the bulk engine: boxes of tensor maps, and contiguous bytes. All are started by one thread.
+#include <llvm/IR/IntrinsicsNVPTX.h>
+
 #include "compiler/emit/nvptx/hopper.h"
 #include "compiler/emit/nvptx/leaf.h"
 #include "ir/support/check.h"
@@ -93,6 +95,8 @@ void emit_bulk_op(GpuContext& context, const KOp& op) {
   } else {
     STEPC_CHECK(op.op == Op::fence_async, "{} is no bulk copy", kernel::op_info(op.op).name);
     emit_leaf(context, Leaf::fence_async, {});
+    // One lane may speak for its warp next.
+    if (!context.in_once) context.builder.CreateIntrinsic(llvm::Intrinsic::nvvm_bar_warp_sync, {}, {context.i32(-1)});
   }
 }
 

@@ -81,6 +81,27 @@ void atomic_handler(Warp& w, const Instruction& i, Mask lanes) {
   w.cta().note_store();
 }
 
+// red of a vector: its elements are added one by one; their rows are in Instruction::list.
+void add_vector(Warp& w, const Instruction& i, Mask lanes) {
+  const Address address{i.a, (i.flags & kWideAddress) != 0, i.offset};
+  const auto bytes = static_cast<uint32_t>(i.list.size() * sizeof(float));
+  const uint32_t first = w.cta().stress() ? w.cta().random().below(kLanes) : 0;
+  for (uint32_t k = 0; k < kLanes; ++k) {
+    const auto l = static_cast<int>((k + first) % kLanes);
+    if (!(lanes >> l & 1)) continue;
+    uint8_t* at = access(w, i, l, static_cast<Space>(i.e), w.address(address, l), bytes, Access::atomic);
+    if (!at) return;
+    for (const Row element : i.list) {
+      float old;
+      std::memcpy(&old, at, sizeof(float));
+      const float fresh = one_nan(old + from_bits<float>(row<float>(w, element)[l]));
+      std::memcpy(at, &fresh, sizeof(float));
+      at += sizeof(float);
+    }
+  }
+  w.cta().note_store();
+}
+
 template <class T>
 Handler integer_atomic(Form& f) {
   if (f.take("add")) return &atomic_handler<T, &add<T>>;
@@ -116,6 +137,7 @@ void decode_atomic(Form& f) {
   i.e = static_cast<int32_t>(take_space(f));
   const bool swap = Returns && f.take("cas");
   f.ignore_memory_hints();
+  const size_t vector = Returns ? 1 : f.take("v2") ? 2 : f.take("v4") ? 4 : 1;
   const Type type = f.take_type();
   const size_t first = Returns ? 1 : 0;
   f.expect(first + (swap ? 3 : 2));
@@ -129,6 +151,12 @@ void decode_atomic(Form& f) {
   i.a = a.base;
   i.offset = a.offset;
   if (a.wide) i.flags |= kWideAddress;
+  if (vector > 1) {
+    if (type != Type::f32 || !f.take("add")) return f.fail("no such form");
+    if (f.parts(1).size() != vector) return f.fail(fmt::format("a vector of {} registers expected", vector));
+    for (const Operand& o : f.parts(1)) i.list.push_back(f.source(o, held));
+    return set_handler(f, &add_vector);
+  }
   i.b = f.source(first + 1, held);
   if (swap) {
     i.c = f.source(first + 2, held);
