@@ -1,6 +1,7 @@
 // Attention kernels straight from their templates, also for q, k and v that lie apart and for few multiprocessors.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "compiler/schedule/sm90/attention.h"
@@ -14,6 +15,8 @@ struct AttentionCase {
   bool packed = true;
   GpuTarget target{"sm_90a"};
   std::optional<int64_t> kept_operands = {};  // of the gradient's queries, other than the template's choice
+  GradientForm form = GradientForm::deterministic;
+  std::optional<bool> direct_sums = {};  // of the atomic form, likewise
 };
 
 inline AttentionCase attention_case(int64_t batch, int64_t tokens, int64_t heads, int64_t dim, bool packed = true,
@@ -52,29 +55,62 @@ inline AttentionLaunch forward_kernel(const AttentionCase& test) {
   return {builder.finish(), config.tasks};
 }
 
-// Buffers: qkv, out, lse, dout, dqkv, stats.
-inline AttentionLaunch gradient_kernel(const AttentionCase& test, bool keys) {
+enum class GradientKernel : uint8_t { queries, keys, stats, rounding };
+inline std::vector<GradientKernel> gradient_kernels(GradientForm form) {
+  using enum GradientKernel;
+  if (form == GradientForm::deterministic) return {queries, keys};
+  return {stats, keys, rounding};
+}
+
+// Buffers: qkv, out, lse, dout, dqkv, workspace.
+inline AttentionLaunch gradient_kernel(const AttentionCase& test, GradientKernel which) {
+  using enum GradientKernel;
   const AttentionSizes& s = test.sizes;
-  kernel::KernelBuilder builder(keys ? "keys" : "queries", kernel::Target::sm90);
+  const GradientForm form = test.form;
+  const std::array names{"queries", "keys", "stats", "rounding"};
+  kernel::KernelBuilder builder(
+      std::string(names[static_cast<size_t>(which)]) + (test.form == GradientForm::deterministic ? ""
+                                                        : test.direct_sums.value_or(false)       ? "_direct"
+                                                                                                 : "_atomic"),
+      kernel::Target::sm90);
   const Shape rows{s.batch, s.tokens, s.heads, s.dim};
   const auto qkv = head_tensors(builder, test, "x");
   const auto out = builder.global("out", Dtype::bf16, rows);
   const auto lse = builder.global("lse", Dtype::f32, {s.batch, s.heads, s.tokens});
   const auto dout = builder.global("dout", Dtype::bf16, rows);
   const auto dqkv = head_tensors(builder, test, "y");
-  const auto stats = builder.global("stats", Dtype::f32, attention_stats_shape(s));
-  const AttentionGradient tensors{qkv[0], qkv[1], qkv[2], {out, {}}, {dout, {}}, dqkv[0], dqkv[1], dqkv[2], lse, stats};
-  AttentionConfig config = keys ? pick_attention_keys(s, test.target) : pick_attention_queries(s, test.target);
+  const auto workspace = builder.global("workspace", Dtype::f32, attention_workspace_shape(s, form));
+  const AttentionGradient tensors{qkv[0],  qkv[1],  qkv[2],  {out, {}}, {dout, {}},
+                                  dqkv[0], dqkv[1], dqkv[2], lse,       workspace};
+  AttentionConfig config = pick_attention_pass(s, test.target);
+  if (which == queries) config = pick_attention_queries(s, test.target);
+  if (which == keys) config = pick_attention_keys(s, test.target, form);
   config.kept_operands = test.kept_operands.value_or(config.kept_operands);
-  if (keys)
-    emit_attention_keys(builder, s, config, tensors);
-  else
-    emit_attention_queries(builder, s, config, tensors);
+  config.direct_sums = test.direct_sums.value_or(config.direct_sums);
+  switch (which) {
+    case queries: emit_attention_queries(builder, s, config, tensors); break;
+    case keys: emit_attention_keys(builder, s, config, tensors, form); break;
+    case stats: emit_attention_stats(builder, s, config, tensors); break;
+    case rounding: emit_attention_rounding(builder, s, config, tensors); break;
+  }
   return {builder.finish(), config.tasks};
 }
 
+// The gradient in each of its forms.
+inline std::vector<AttentionCase> gradient_cases(const AttentionCase& test) {
+  const GradientForm other = gradient_form(test.sizes, true);
+  if (other == GradientForm::deterministic) return {test};
+  std::vector<AttentionCase> cases(3, test);
+  cases[1].form = cases[2].form = other;
+  cases[2].direct_sums = true;
+  return cases;
+}
+
 inline std::vector<AttentionLaunch> attention_kernels(const AttentionCase& test) {
-  return {forward_kernel(test), gradient_kernel(test, false), gradient_kernel(test, true)};
+  std::vector<AttentionLaunch> kernels{forward_kernel(test)};
+  for (const AttentionCase& each : gradient_cases(test))
+    for (const GradientKernel which : gradient_kernels(each.form)) kernels.push_back(gradient_kernel(each, which));
+  return kernels;
 }
 
 }  // namespace stepc::sm90

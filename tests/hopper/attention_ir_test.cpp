@@ -2,7 +2,9 @@
 #include <doctest/doctest.h>
 
 #include "compiler/schedule/sm90/gemm.h"
+#include "ir/kernel/print.h"
 #include "tests/hopper/attention_case.h"
+#include "tests/support/golden.h"
 
 namespace stepc::sm90 {
 namespace {
@@ -17,6 +19,15 @@ TEST_CASE("attention's accesses are in bounds for any number of tokens") {
           CHECK(kernel::shared_layout(launch.kernel).total_bytes <= kSharedBytes);
           CHECK(kernel::fragment_layouts(launch.kernel).has_value());
         }
+}
+
+TEST_CASE("the atomic gradient's kernel reads as it should") {
+  AttentionCase test = attention_case(16, 2048, 24, 128);
+  test.form = GradientForm::atomic;
+  const AttentionLaunch launch = gradient_kernel(test, GradientKernel::keys);
+  const AttentionConfig config = pick_attention_keys(test.sizes, test.target, test.form);
+  test::check_golden("schedule/attention_grad_atomic.sm90.kir",
+                     fmt::format("// {}\n{}", describe(config), kernel::print_kernel(launch.kernel)));
 }
 
 }  // namespace

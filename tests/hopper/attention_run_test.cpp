@@ -126,9 +126,8 @@ void check_gradient(Device& device, const AttentionCase& test, const Reference& 
   for (const char* name : {"out", "lse", "dout"}) memory.add(test::to_bytes(made.values.at(name)));
   const size_t first = test.packed ? 4 : 6;
   add_heads(memory, test, nullptr, made);
-  memory.add_poisoned(numel(attention_stats_shape(test.sizes)) * 4);
-  memory.run(gradient_kernel(test, false));
-  memory.run(gradient_kernel(test, true));
+  memory.add_poisoned(numel(attention_workspace_shape(test.sizes, test.form)) * 4);
+  for (const GradientKernel which : gradient_kernels(test.form)) memory.run(gradient_kernel(test, which));
   const Tensor& wanted = made.values.at("dqkv");
   const Tensor packed = test.packed ? memory.read(first, made.qkv) : Tensor{};
   for (int64_t part = 0; part < 3; ++part) {
@@ -146,7 +145,7 @@ void check_attention(const AttentionCase& test, uint64_t seed) {
   const Reference made = reference(s, static_cast<uint32_t>(seed));
   const auto device = test::open_gpu(seed);
   check_forward(*device, test, made);
-  check_gradient(*device, test, made);
+  for (const AttentionCase& each : gradient_cases(test)) check_gradient(*device, each, made);
 }
 
 TEST_CASE("attention runs on Hopper for any number of tokens") {
@@ -198,17 +197,17 @@ TEST_CASE("groups of attention become Hopper's kernel where it fits") {
   });
 }
 
-// Its two kernels through one workspace, twice: the same bits whatever the order of things.
-TEST_CASE("a group of attention's gradient becomes two kernels that always make the same bits") {
-  if (!test::gpu_runs(kHopper.arch)) return test::skip("attention", "no sm_90a");
+// Its kernels through one workspace, under two orders of things; the result of each.
+std::vector<test::Bytes> run_gradient_group(bool atomic, size_t kernels) {
   const AttentionSizes sizes{2, 150, 2, 64, true, 0.125};
   const Reference made = reference(sizes, 3);
   const test::GroupCase group{"gradient", Template::attention_grad, [&](GraphBuilder& g) {
                                 std::vector<ValueId> operands;
                                 for (const char* name : {"qkv", "out", "lse", "dout"})
                                   operands.push_back(g.input(name, made.values.at(name).type));
-                                g.output("dqkv", g.emit1(Op::attention_grad, operands,
-                                                         {{AttrKey::causal, true}, {AttrKey::scale, sizes.scale}}));
+                                Attrs attributes{{AttrKey::causal, true}, {AttrKey::scale, sizes.scale}};
+                                if (atomic) attributes.set(AttrKey::atomic, true);
+                                g.output("dqkv", g.emit1(Op::attention_grad, operands, attributes));
                               }};
   const Module module = test::one_group_module(group);
   const Program& program = module.programs[0];
@@ -216,7 +215,7 @@ TEST_CASE("a group of attention's gradient becomes two kernels that always make 
   REQUIRE(scheduled.has_value());
   REQUIRE(scheduled->has_value());
   const ScheduledKernel& kernel = **scheduled;
-  REQUIRE(kernel.later.size() == 1);
+  REQUIRE(kernel.later.size() == kernels - 1);
   std::vector<test::Bytes> buffers;
   for (ValueId id : kernel.operands) {
     const std::string& name = program.producer(id).attrs.text(AttrKey::name);
@@ -225,14 +224,30 @@ TEST_CASE("a group of attention's gradient becomes two kernels that always make 
   const size_t result = buffers.size();
   for (const int64_t bytes : {numel(made.qkv.shape) * 2, kernel.workspace_bytes})
     buffers.push_back(test::guarded(test::Bytes(static_cast<size_t>(bytes), std::byte{0xff})));
-  std::vector<std::vector<test::Bytes>> after(2);
-  for (const uint64_t seed : {0, 1}) test::run_on_gpu(kernel, buffers, after[seed], seed + 1);
-  CHECK(after[0] == after[1]);
-  for (size_t i = 0; i < result; ++i) CHECK(after[0][i] == buffers[i]);
-  const test::Bytes& found = after[0][result];
-  CHECK(std::equal(found.begin(), found.begin() + 256, buffers[result].begin()));
-  CHECK(std::equal(found.end() - 256, found.end(), buffers[result].begin()));
-  check_close("dqkv", test::from_bytes(made.qkv, found.data() + 256), made.values.at("dqkv"));
+  std::vector<test::Bytes> results;
+  for (const uint64_t seed : {1, 2}) {
+    std::vector<test::Bytes> after;
+    test::run_on_gpu(kernel, buffers, after, seed);
+    for (size_t i = 0; i < after.size(); ++i) {
+      if (i < result) CHECK(after[i] == buffers[i]);
+      CHECK(std::equal(after[i].begin(), after[i].begin() + 256, buffers[i].begin()));
+      CHECK(std::equal(after[i].end() - 256, after[i].end(), buffers[i].end() - 256));
+    }
+    check_close("dqkv", test::from_bytes(made.qkv, after[result].data() + 256), made.values.at("dqkv"));
+    results.push_back(after[result]);
+  }
+  return results;
+}
+
+TEST_CASE("a group of attention's gradient becomes two kernels that always make the same bits") {
+  if (!test::gpu_runs(kHopper.arch)) return test::skip("attention", "no sm_90a");
+  const auto results = run_gradient_group(false, 2);
+  CHECK(results[0] == results[1]);
+}
+
+TEST_CASE("a group of attention's gradient that may be atomic becomes three kernels") {
+  if (!test::gpu_runs(kHopper.arch)) return test::skip("attention", "no sm_90a");
+  run_gradient_group(true, 3);
 }
 
 }  // namespace

@@ -14,8 +14,16 @@ using test::PlantedKernel;
 AttentionCase test_case() { return attention_case(1, 449, 1, 128, true, 2); }
 
 PlantedKernel forward() { return PlantedKernel(forward_kernel(test_case()).kernel); }
-PlantedKernel keys() { return PlantedKernel(gradient_kernel(test_case(), true).kernel); }
-PlantedKernel queries() { return PlantedKernel(gradient_kernel(test_case(), false).kernel); }
+PlantedKernel keys() { return PlantedKernel(gradient_kernel(test_case(), GradientKernel::keys).kernel); }
+PlantedKernel queries() { return PlantedKernel(gradient_kernel(test_case(), GradientKernel::queries).kernel); }
+
+// Of the atomic form, with its sums through shared memory.
+PlantedKernel atomic() {
+  AttentionCase test = test_case();
+  test.form = GradientForm::atomic;
+  test.direct_sums = false;
+  return PlantedKernel(gradient_kernel(test, GradientKernel::keys).kernel);
+}
 
 constexpr const char* kTryWait = "mbarrier.try_wait.parity.shared::cta.b64 p,";
 constexpr const char* kYes = "setp.eq.u32 p, 0, 0; // ";
@@ -24,6 +32,7 @@ TEST_CASE("planted in attention: none") {
   check_whole(forward());
   check_whole(queries());
   check_whole(keys());
+  check_whole(atomic());
 }
 
 TEST_CASE("planted in attention: waits for queries and values taken away") {
@@ -57,6 +66,24 @@ TEST_CASE("planted in attention: an arrival taken away") {
   PlantedKernel kernel = queries();
   kernel.remove("arrive %k_empty", "mbarrier.arrive");
   check_planted_among(kernel, "deadlock", "wait %", "8 of 8 arrivals missing");
+}
+
+TEST_CASE("planted in attention: dS multiplied before the other group has written its own") {
+  PlantedKernel kernel = atomic();
+  kernel.replace("wait %ds_full", kTryWait, kYes);
+  check_planted(kernel, "read before the data landed", "= wgmma %");
+}
+
+TEST_CASE("planted in attention: dQ's place written again while the bulk reduction reads it") {
+  PlantedKernel kernel = atomic();
+  kernel.remove("bulk_wait {pending=0}", "cp.async.bulk.wait_group");
+  check_planted(kernel, "overwritten while in use", "store %");
+}
+
+TEST_CASE("planted in attention: dS handed to the tensor core with no proxy fence") {
+  PlantedKernel kernel = atomic();
+  kernel.remove("fence_async", "fence.proxy.async");
+  check_planted(kernel, "missing proxy fence", "= wgmma %");
 }
 
 TEST_CASE("planted in attention: statistics that the byte count forgets") {

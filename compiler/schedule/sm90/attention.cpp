@@ -2,6 +2,7 @@
 #include "compiler/schedule/sm90/attention.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "compiler/schedule/sm90/templates.h"
 #include "ir/graph/fused.h"
@@ -13,6 +14,7 @@ namespace {
 using kernel::BufferId;
 using kernel::KernelBuilder;
 
+constexpr bool kDirectSums = false;                  // the other way has yet to be measured
 constexpr int64_t kCachedBytes = int64_t{16} << 20;  // of rows that tasks running at one time share
 
 int64_t row_tiles(const AttentionSizes& sizes) { return (sizes.tokens + kAttentionTile - 1) / kAttentionTile; }
@@ -97,6 +99,42 @@ ScheduledKernel start(const Program& program, const Group& group) {
   return scheduled;
 }
 
+// Adds the gradient's kernels to the group's, in order.
+class GradientKernels {
+ public:
+  GradientKernels(const Program& program, const AttentionGroup& group, GradientForm form, ScheduledKernel& scheduled)
+      : program_(program),
+        group_(group),
+        workspace_(attention_workspace_shape(group.sizes, form)),
+        scheduled_(scheduled) {
+    scheduled.workspace_bytes = numel(workspace_) * dtype_bytes(Dtype::f32);
+  }
+
+  template <class Emit>
+  void add(std::string name, const AttentionConfig& config, const Emit& emit) {
+    Draft draft(std::move(name), program_, group_, scheduled_);
+    const auto operand = [&](size_t i) { return draft.buffers.at(group_.operands[i]); };
+    const BufferId qkv = operand(0), dqkv = draft.buffers.at(group_.results[0]);
+    const BufferId workspace = draft.builder.global("workspace", Dtype::f32, workspace_);
+    const AttentionGradient tensors{{qkv, 0},  {qkv, 1},  {qkv, 2},  {operand(1), {}}, {operand(3), {}},
+                                    {dqkv, 0}, {dqkv, 1}, {dqkv, 2}, operand(2),       workspace};
+    emit(draft.builder, group_.sizes, config, tensors);
+    if (std::exchange(is_first_, false)) {
+      scheduled_.kernel = draft.builder.finish();
+      scheduled_.grid = config.tasks;
+    } else {
+      scheduled_.later.push_back({draft.builder.finish(), {}, config.tasks});
+    }
+  }
+
+ private:
+  const Program& program_;
+  const AttentionGroup& group_;
+  Shape workspace_;
+  ScheduledKernel& scheduled_;
+  bool is_first_ = true;
+};
+
 // The results are the attention op's own, with nothing done to them.
 bool is_plain(const ScheduledKernel& scheduled, const AttentionGroup& group) {
   return std::all_of(scheduled.results.begin(), scheduled.results.end(), [&](ValueId value) {
@@ -107,10 +145,11 @@ bool is_plain(const ScheduledKernel& scheduled, const AttentionGroup& group) {
 }  // namespace
 
 std::string describe(const AttentionConfig& config) {
-  return fmt::format("tiles of {} rows, {} stages, groups of {} heads{}, {} tasks, registers {}/{}{}", kAttentionTile,
+  return fmt::format("tiles of {} rows, {} stages, groups of {} heads{}, {} tasks, registers {}/{}{}{}", kAttentionTile,
                      config.stages, config.group_heads, config.turns_back ? " there and back" : "", config.tasks,
                      config.producer_registers, config.consumer_registers,
-                     config.kept_operands ? fmt::format(", {} operands kept", config.kept_operands) : "");
+                     config.kept_operands ? fmt::format(", {} operands kept", config.kept_operands) : "",
+                     config.direct_sums ? ", sums direct" : "");
 }
 
 AttentionConfig pick_attention_forward(const AttentionSizes& sizes, const GpuTarget& target) {
@@ -124,8 +163,26 @@ AttentionConfig pick_attention_queries(const AttentionSizes& sizes, const GpuTar
   return config;
 }
 
-AttentionConfig pick_attention_keys(const AttentionSizes& sizes, const GpuTarget& target) {
-  return pick_gradient(sizes, target);
+// Where there is but one tile of a head, its code is a line without loops, in which too much would be under way; and
+// nothing would be gained.
+GradientForm gradient_form(const AttentionSizes& sizes, bool may_be_atomic) {
+  const bool one_tile = sizes.dim > kAttentionBlock && sizes.tokens <= kAttentionTile;
+  return may_be_atomic && !one_tile ? GradientForm::atomic : GradientForm::deterministic;
+}
+
+// The atomic form's dS and sums take the place of a third stage.
+AttentionConfig pick_attention_keys(const AttentionSizes& sizes, const GpuTarget& target, GradientForm form) {
+  AttentionConfig config = pick_gradient(sizes, target);
+  if (form == GradientForm::deterministic) return config;
+  config.stages = 2;
+  config.direct_sums = kDirectSums;
+  return config;
+}
+
+AttentionConfig pick_attention_pass(const AttentionSizes& sizes, const GpuTarget& target) {
+  AttentionConfig config = pick(sizes, target, 2);
+  config.direct_sums = kDirectSums;
+  return config;
 }
 
 Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program, const Group& group,
@@ -154,27 +211,25 @@ Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program
 Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& program, const Group& group,
                                                                const GpuTarget& target) {
   const AttentionGroup attention = analyse_attention(program, group);
+  const AttentionSizes& sizes = attention.sizes;
   ScheduledKernel scheduled = start(program, group);
-  if (!fits(attention.sizes) || !is_plain(scheduled, attention)) return std::optional<ScheduledKernel>();
-  const Shape stats = attention_stats_shape(attention.sizes);
-  const auto tensors_of = [&](Draft& draft) {
-    const auto operand = [&](size_t i) { return draft.buffers.at(attention.operands[i]); };
-    const BufferId qkv = operand(0), dqkv = draft.buffers.at(attention.results[0]);
-    return AttentionGradient{
-        {qkv, 0},  {qkv, 1},  {qkv, 2},  {operand(1), {}}, {operand(3), {}},
-        {dqkv, 0}, {dqkv, 1}, {dqkv, 2}, operand(2),       draft.builder.global("workspace", Dtype::f32, stats)};
-  };
-  Draft first("attention_grad_queries", program, attention, scheduled);
-  const AttentionConfig queries = pick_attention_queries(attention.sizes, target);
-  emit_attention_queries(first.builder, attention.sizes, queries, tensors_of(first));
-  Draft second("attention_grad_keys", program, attention, scheduled);
-  const AttentionConfig keys = pick_attention_keys(attention.sizes, target);
-  emit_attention_keys(second.builder, attention.sizes, keys, tensors_of(second));
-  scheduled.kernel = first.builder.finish();
-  scheduled.grid = queries.tasks;
-  scheduled.later.push_back({second.builder.finish(), {}, keys.tasks});
-  scheduled.workspace_bytes = numel(stats) * dtype_bytes(Dtype::f32);
-  scheduled.config = fmt::format("dQ: {}; dK, dV: {}", describe(queries), describe(keys));
+  if (!fits(sizes) || !is_plain(scheduled, attention)) return std::optional<ScheduledKernel>();
+  const GradientForm form = gradient_form(sizes, attention.atomic);
+  GradientKernels kernels(program, attention, form, scheduled);
+  const AttentionConfig keys = pick_attention_keys(sizes, target, form);
+  const auto emit_keys = [form](auto&... arguments) { emit_attention_keys(arguments..., form); };
+  if (form == GradientForm::deterministic) {
+    const AttentionConfig queries = pick_attention_queries(sizes, target);
+    kernels.add("attention_grad_queries", queries, emit_attention_queries);
+    kernels.add("attention_grad_keys", keys, emit_keys);
+    scheduled.config = fmt::format("dQ: {}; dK, dV: {}", describe(queries), describe(keys));
+  } else {
+    const AttentionConfig pass = pick_attention_pass(sizes, target);
+    kernels.add("attention_grad_stats", pass, emit_attention_stats);
+    kernels.add("attention_grad_atomic", keys, emit_keys);
+    kernels.add("attention_grad_rounding", pass, emit_attention_rounding);
+    scheduled.config = fmt::format("dQ added in no fixed order: {}", describe(keys));
+  }
   STEPC_ASSIGN(scheduled.problem, group_problem(program, group));
   return std::optional(std::move(scheduled));
 }

@@ -3,9 +3,11 @@
 // of four warps compute on 64 rows each. Rows past the last token arrive as zeros and leave clipped, so no tile is
 // special; hidden scores occur in diagonal blocks only, which come first and are peeled.
 //
-// The gradient makes no two tasks add to one place: one kernel sums dQ by query tile, another dK and dV by key tile,
-// and both compute scores anew (seven products where a float reduction would need five). The first also leaves
-// [-lse in base 2, rowsum(dO * O)] of every query for the second.
+// The gradient has two forms. Deterministic: no two tasks add to one place; one kernel sums dQ by query tile, another
+// dK and dV by key tile, and both compute scores anew, seven products in all. Atomic: five products in one kernel by
+// key tile, whose tasks add their parts of dQ in f32 to the workspace, in whatever order they come; a kernel before it
+// clears the sums, one after it rounds them. Either way the first kernel leaves [-lse in base 2, rowsum(dO * O)] of
+// every query in the workspace for those after it.
 #pragma once
 
 #include <functional>
@@ -37,6 +39,8 @@ struct AttentionConfig {
   int64_t stages = 2;       // of each ring
   // Of the gradient's queries: Q (1), Q and dO (2) stay in registers while a tile is worked on.
   int64_t kept_operands = 0;
+  // Of the atomic form: dQ goes from registers to its sums, not through shared memory and the bulk engine.
+  bool direct_sums = false;
   int64_t producer_registers = 40;
   int64_t consumer_registers = 232;
 };
@@ -49,21 +53,35 @@ struct AttentionForward {
 struct AttentionGradient {
   HeadTensor q, k, v, out, dout, dq, dk, dv;
   kernel::BufferId lse = kernel::BufferId::none;
-  kernel::BufferId stats = kernel::BufferId::none;  // f32 attention_stats_shape
+  kernel::BufferId workspace = kernel::BufferId::none;  // f32 attention_workspace_shape
 };
-Shape attention_stats_shape(const AttentionSizes& sizes);
+enum class GradientForm : uint8_t { deterministic, atomic };
+GradientForm gradient_form(const AttentionSizes& sizes, bool may_be_atomic);
+// [head, block of 64 queries, row, 64]. Rows 0 and 1 are what is known of the queries; in the atomic form sums of dQ
+// follow, 64 rows for each 64 columns of it. Those lie as [query, 64] if sums are direct, else as [8 columns at a time,
+// query, 8], in which the stores of a warp are neighbours.
+Shape attention_workspace_shape(const AttentionSizes& sizes, GradientForm form);
+constexpr int64_t kStatsRows = 2;
+constexpr int64_t kSumColumns = 8;  // that lie together
 
 AttentionConfig pick_attention_forward(const AttentionSizes& sizes, const GpuTarget& target);
 AttentionConfig pick_attention_queries(const AttentionSizes& sizes, const GpuTarget& target);
-AttentionConfig pick_attention_keys(const AttentionSizes& sizes, const GpuTarget& target);
+AttentionConfig pick_attention_keys(const AttentionSizes& sizes, const GpuTarget& target, GradientForm form);
+// Of the passes before and after the atomic form's kernel.
+AttentionConfig pick_attention_pass(const AttentionSizes& sizes, const GpuTarget& target);
 
 // Each sets the grid and makes all roles; the kernel has its globals already.
 void emit_attention_forward(kernel::KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
                             const AttentionForward& tensors);
 void emit_attention_queries(kernel::KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
                             const AttentionGradient& tensors);
+// In the atomic form dQ too.
 void emit_attention_keys(kernel::KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
-                         const AttentionGradient& tensors);
+                         const AttentionGradient& tensors, GradientForm form);
+void emit_attention_stats(kernel::KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
+                          const AttentionGradient& tensors);
+void emit_attention_rounding(kernel::KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
+                             const AttentionGradient& tensors);
 
 // ---- what the kernels share
 // ------------------------------------------------------------------------------------------
@@ -76,12 +94,18 @@ struct AttentionTile {
   kernel::Index rank;
 };
 
+// Of 64 queries each.
+struct QueryStats {
+  kernel::Value lse;    // its negative, in base 2
+  kernel::Value delta;  // rowsum(dO * O)
+};
+
 // Stages of [panel, row, 64] that the producer fills and the consumers empty. Turn t uses stage t % stages.
 struct Ring {
   kernel::BufferId tile, full, empty;
   int64_t rows = 0;
   int64_t stages = 0;
-  int64_t more_bytes = 0;  // that arrive beside the tile
+  int64_t bytes = 0;  // that arrive at each turn
 };
 
 class AttentionParts {
@@ -93,6 +117,7 @@ class AttentionParts {
   double scale_base2() const;  // scores to exponents of 2
 
   Ring ring(const std::string& name, int64_t rows, int64_t stages, int64_t more_bytes = 0);
+  Ring ring_of(kernel::BufferId tile, const std::string& name, int64_t stages, int64_t bytes);
   kernel::Ref full(const Ring& ring, kernel::Index turn);
   kernel::Ref empty(const Ring& ring, kernel::Index turn);
   // Of the tile of a turn, from row `row` on.
@@ -121,7 +146,17 @@ class AttentionParts {
                             kernel::Index first_column);
   // Rounds to bf16 and stores the group's 64 rows from `token` on.
   void store(kernel::Value tile, const HeadTensor& target, const AttentionTile& where, kernel::Index token);
+  // The same of what `write` puts into shared memory, [group, panel, 64, 64].
+  void store_panels(const HeadTensor& target, const AttentionTile& where, kernel::Index token,
+                    const std::function<void(kernel::BufferId)>& write);
   void finish_stores();
+  // The group's 64 rows of a turn, a panel each, in registers.
+  std::vector<kernel::Value> load_panels(const Ring& ring, kernel::Index turn);
+  // What rows of O and dO have to add up to rowsum(dO * O): a thread's columns are added already.
+  kernel::Value row_products(const std::vector<kernel::Value>& out, const std::vector<kernel::Value>& dout);
+  // Leaves in the workspace what is known of the group's queries of a tile of rows.
+  QueryStats store_stats(const AttentionGradient& tensors, const AttentionTile& tile, kernel::Index row_tile,
+                         kernel::Index token, kernel::Value products);
 
   kernel::Value constant(double value, kernel::Value like);
   kernel::Value scaled(kernel::Value tile, double factor);

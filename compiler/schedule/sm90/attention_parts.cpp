@@ -22,9 +22,10 @@ constexpr int64_t kElementBytes = 2;
 
 }  // namespace
 
-Shape attention_stats_shape(const AttentionSizes& sizes) {
+Shape attention_workspace_shape(const AttentionSizes& sizes, GradientForm form) {
   const int64_t tiles = (sizes.tokens + kAttentionTile - 1) / kAttentionTile;
-  return {sizes.batch * sizes.heads, tiles * kGroups, 2, kAttentionBlock};
+  const int64_t sum_rows = form == GradientForm::atomic ? sizes.dim : 0;
+  return {sizes.batch * sizes.heads, tiles * kGroups, kStatsRows + sum_rows, kAttentionBlock};
 }
 
 AttentionParts::AttentionParts(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config)
@@ -54,8 +55,14 @@ std::vector<Index> AttentionParts::place(const HeadTensor& tensor, const Attenti
 }
 
 Ring AttentionParts::ring(const std::string& name, int64_t rows, int64_t stages, int64_t more_bytes) {
-  Ring ring{{}, {}, {}, rows, stages, more_bytes};
-  ring.tile = b_.shared(name, Dtype::bf16, {stages, panels(), rows, kAttentionBlock}, kSwizzle);
+  const BufferId tile = b_.shared(name, Dtype::bf16, {stages, panels(), rows, kAttentionBlock}, kSwizzle);
+  Ring ring = ring_of(tile, name, stages, rows * sizes_.dim * kElementBytes + more_bytes);
+  ring.rows = rows;
+  return ring;
+}
+
+Ring AttentionParts::ring_of(BufferId tile, const std::string& name, int64_t stages, int64_t bytes) {
+  Ring ring{tile, {}, {}, 0, stages, bytes};
   ring.full = b_.barriers(name + "_full", stages, 1);
   ring.empty = b_.barriers(name + "_empty", stages, kGroups * kAttentionWarps);
   return ring;
@@ -108,7 +115,7 @@ AttentionTile AttentionParts::tile_at(Index wave) {
 
 void AttentionParts::begin_fill(const Ring& ring, Index turn) {
   kernel::hopper::wait(b_, empty(ring, turn), (turn / ring.stages + 1) % 2);
-  kernel::hopper::expect(b_, full(ring, turn), ring.rows * sizes_.dim * kElementBytes + ring.more_bytes);
+  kernel::hopper::expect(b_, full(ring, turn), ring.bytes);
 }
 
 void AttentionParts::load(const Ring& ring, Index turn, const HeadTensor& source, const AttentionTile& tile,
@@ -151,30 +158,65 @@ Value AttentionParts::hide_future(Value scores, Value hidden_score, bool transpo
   return b_.pointwise(Op::select, {hidden, hidden_score, scores});
 }
 
-// One thread stores, so that it can wait for its own copies before the tile's place is written again.
 void AttentionParts::store(Value tile, const HeadTensor& target, const AttentionTile& where, Index token) {
+  const Value rounded = b_.cast(tile, Dtype::bf16);
+  store_panels(target, where, token, [&](BufferId out) {
+    for (int64_t panel = 0; panel < panels(); ++panel)
+      kernel::hopper::stmatrix(b_, kernel::hopper::columns(b_, rounded, panel * kAttentionBlock, kAttentionBlock),
+                               b_.ref(out, {b_.copy(), panel, 0, 0}));
+  });
+}
+
+// One thread stores, so that it can wait for its own copies before the tile's place is written again.
+void AttentionParts::store_panels(const HeadTensor& target, const AttentionTile& where, Index token,
+                                  const std::function<void(BufferId)>& write) {
   if (out_ == BufferId::none)
     out_ = b_.shared("out_tile", Dtype::bf16, {kGroups, panels(), kAttentionBlock, kAttentionBlock}, kSwizzle);
   const BufferId map = map_of(target);
   const Index barrier = b_.copy() + 1;
-  const auto panel_place = [&](int64_t panel) { return b_.ref(out_, {b_.copy(), panel, 0, 0}); };
-  const Value rounded = b_.cast(tile, Dtype::bf16);
   b_.once([&] { kernel::hopper::bulk_wait(b_, 0); });
   kernel::hopper::sync(b_, barrier, kAttentionWarps);
-  for (int64_t panel = 0; panel < panels(); ++panel)
-    kernel::hopper::stmatrix(b_, kernel::hopper::columns(b_, rounded, panel * kAttentionBlock, kAttentionBlock),
-                             panel_place(panel));
+  write(out_);
   kernel::hopper::fence_async(b_);
   kernel::hopper::sync(b_, barrier, kAttentionWarps);
   b_.once([&] {
     for (int64_t panel = 0; panel < panels(); ++panel)
-      kernel::hopper::tma_store(b_, panel_place(panel), b_.ref(map, place(target, where, token, panel)));
+      kernel::hopper::tma_store(b_, b_.ref(out_, {b_.copy(), panel, 0, 0}),
+                                b_.ref(map, place(target, where, token, panel)));
     kernel::hopper::bulk_commit(b_);
   });
 }
 
 void AttentionParts::finish_stores() {
   b_.once([&] { kernel::hopper::bulk_wait(b_, 0); });
+}
+
+std::vector<Value> AttentionParts::load_panels(const Ring& ring, Index turn) {
+  wait_full(ring, turn);
+  std::vector<Value> loaded;
+  for (int64_t panel = 0; panel < panels(); ++panel)
+    loaded.push_back(b_.load(ring.tile, {turn % ring.stages, panel, b_.copy() * kAttentionBlock, 0},
+                             {kAttentionBlock, kAttentionBlock}));
+  return loaded;
+}
+
+Value AttentionParts::row_products(const std::vector<Value>& out, const std::vector<Value>& dout) {
+  Value products = zeros(kAttentionBlock);
+  for (size_t panel = 0; panel < out.size(); ++panel)
+    products = b_.pointwise(Op::fma, {b_.cast(out[panel], Dtype::f32), b_.cast(dout[panel], Dtype::f32), products});
+  return products;
+}
+
+QueryStats AttentionParts::store_stats(const AttentionGradient& tensors, const AttentionTile& tile, Index row_tile,
+                                       Index token, Value products) {
+  QueryStats stats;
+  stats.delta = b_.named("delta", b_.reduce(Op::reduce_sum, products));
+  const Value lse = load_rows(tensors.lse, tile, token);
+  stats.lse = b_.named("minus_lse", scaled(lse, -std::log2(std::exp(1.0))));
+  const Index block = row_tile * kGroups + b_.copy();
+  b_.store(stats.lse, tensors.workspace, {tile.batch_head, block, 0, 0});
+  b_.store(stats.delta, tensors.workspace, {tile.batch_head, block, 1, 0});
+  return stats;
 }
 
 Value AttentionParts::constant(double value, Value like) { return b_.constant(value, Dtype::f32, b_.shape(like)); }

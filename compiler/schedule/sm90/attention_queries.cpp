@@ -44,12 +44,11 @@ class Queries {
   }
 
  private:
-  // 64 rows: panels of Q and dO, if they are kept in registers, and of each row -lse in base 2 and rowsum(dO * O).
+  // 64 rows: panels of Q and dO, if they are kept in registers, and what is known of each row.
   struct Rows {
     std::vector<Value> q;
     std::vector<Value> dout;
-    Value lse;
-    Value delta;
+    QueryStats stats;
     Index token;  // of the first
   };
 
@@ -94,39 +93,22 @@ class Queries {
     return row_tile * 2 + 2;
   }
 
-  std::vector<Value> load_panels(const Ring& ring, const AttentionTile& tile) {
-    parts_.wait_full(ring, tile.wave);
-    std::vector<Value> panels;
-    for (int64_t panel = 0; panel < parts_.panels(); ++panel)
-      panels.push_back(
-          b_.load(ring.tile, {0, panel, b_.copy() * kAttentionBlock, 0}, {kAttentionBlock, kAttentionBlock}));
-    return panels;
-  }
-
   Rows load_rows(const AttentionTile& tile, Index row_tile, Index token) {
     Rows rows;
     rows.token = token;
-    const std::vector<Value> out = load_panels(out_, tile);
-    rows.dout = load_panels(dout_, tile);
-    Value products = parts_.zeros(kAttentionBlock);
-    for (size_t panel = 0; panel < out.size(); ++panel)
-      products =
-          b_.pointwise(Op::fma, {b_.cast(out[panel], Dtype::f32), b_.cast(rows.dout[panel], Dtype::f32), products});
+    const std::vector<Value> out = parts_.load_panels(out_, tile.wave);
+    rows.dout = parts_.load_panels(dout_, tile.wave);
+    const Value products = parts_.row_products(out, rows.dout);
     parts_.release(out_, tile.wave);
     if (config_.kept_operands < 2)
       rows.dout.clear();
     else
       parts_.release(dout_, tile.wave);
-    rows.delta = b_.named("delta", b_.reduce(Op::reduce_sum, products));
-    const Value lse = parts_.load_rows(tensors_.lse, tile, token);
-    rows.lse = b_.named("minus_lse", parts_.scaled(lse, -std::log2(std::exp(1.0))));
-    const Index block = row_tile * 2 + b_.copy();
-    b_.store(rows.lse, tensors_.stats, {tile.batch_head, block, 0, 0});
-    b_.store(rows.delta, tensors_.stats, {tile.batch_head, block, 1, 0});
+    rows.stats = parts_.store_stats(tensors_, tile, row_tile, token, products);
     if (config_.kept_operands < 1) {
       parts_.wait_full(q_, tile.wave);
     } else {
-      rows.q = load_panels(q_, tile);
+      rows.q = parts_.load_panels(q_, tile.wave);
       parts_.release(q_, tile.wave);
     }
     return rows;
@@ -163,12 +145,12 @@ class Queries {
   }
 
   Value probabilities(Value s, const Rows& rows) {
-    const Value lse = b_.splat_column(rows.lse, b_.shape(s));
+    const Value lse = b_.splat_column(rows.stats.lse, b_.shape(s));
     return b_.pointwise(Op::exp2, {b_.pointwise(Op::fma, {s, parts_.constant(parts_.scale_base2(), s), lse})});
   }
 
   Value score_gradients(Value p, Value dp, const Rows& rows) {
-    const Value centred = b_.pointwise(Op::sub, {dp, b_.splat_column(rows.delta, b_.shape(dp))});
+    const Value centred = b_.pointwise(Op::sub, {dp, b_.splat_column(rows.stats.delta, b_.shape(dp))});
     return b_.pointwise(Op::mul, {p, centred});
   }
 

@@ -292,19 +292,21 @@ Result<double> key_gradient_error(GpuData& data, const Heads& h) {
 }
 
 // The forward pass runs first, so that its results are what the gradient expects; only the gradient is timed.
-GpuCase attention_gradient(const Heads& h) {
-  GpuCase test{"attention gradient",
+GpuCase attention_gradient(const Heads& h, bool atomic = false) {
+  GpuCase test{atomic ? "attention gradient, atomic" : "attention gradient",
                2.5 * h.flops(),
                {},
                {h.request("attention_grad", "cudnn"), h.request("attention_grad", "flash")},
                1.05,
                {}};
-  test.build = [h](GraphBuilder& g) {
+  test.build = [h, atomic](GraphBuilder& g) {
     const ValueId qkv = g.input("qkv", {Dtype::bf16, {h.batch, h.tokens, 3, h.heads, h.dim}});
     const ValueId dout = g.input("dout", {Dtype::bf16, {h.batch, h.tokens, h.heads, h.dim}});
     const std::vector<ValueId> results = g.emit(stepc::Op::attention, {qkv}, h.attrs());
     g.set_phase(Phase::backward);
-    g.output("dqkv", g.emit1(stepc::Op::attention_grad, {qkv, results[0], results[1], dout}, h.attrs()));
+    Attrs attributes = h.attrs();
+    if (atomic) attributes.set(AttrKey::atomic, true);
+    g.output("dqkv", g.emit1(stepc::Op::attention_grad, {qkv, results[0], results[1], dout}, attributes));
   };
   test.error = [h](GpuData& data) -> Result<double> {
     STEPC_ASSIGN(const double queries, query_gradient_error(data, h));
@@ -333,6 +335,7 @@ std::vector<GpuCase> gpu_cases() {
       plain("head", {1, 32768, 50432, 3072}),
       attention_forward({}),
       attention_gradient({}),
+      attention_gradient({}, true),
   };
   add_counted(cases);
   return cases;
