@@ -213,6 +213,8 @@ TEST_CASE("rows") {
 TEST_CASE("attention and its gradient") {
   const std::string_view attention = "attention(%a) {causal=true, scale=1}";
   const std::string_view gradient = "attention_grad(%a, %b, %c, %b) {causal=true, scale=1}";
+  const std::string_view atomic = "attention_grad(%a, %b, %c, %b) {causal=true, scale=1, atomic=true}";
+  CHECK(verdict("%r: bf16[1, 2, 3, 3, 4]", atomic, {"bf16[1, 2, 3, 3, 4]", "bf16[1, 2, 3, 4]", "f32[1, 3, 2]"}) == "");
   CHECK(verdict("%r: bf16[1, 2, 3, 4], %l: f32[1, 3, 2]", attention, {"bf16[1, 2, 3, 3, 4]"}) == "");
   CHECK(verdict("%r: bf16[1, 2, 3, 4], %l: f32[1, 2, 3]", attention, {"bf16[1, 2, 3, 3, 4]"}) ==
         "attention: expected result 2 of type f32[1, 3, 2], found f32[1, 2, 3]");
