@@ -69,10 +69,11 @@ Forward forward(GraphBuilder& g, const ModelConfig& model, ValueId tokens, int64
 }
 
 ValueId head_logits(GraphBuilder& g, const ModelConfig& model, ValueId residual) {
+  const ValueId weight = g.persistent("head");  // before other values take its name
   g.set_name_hint("head");
   const ValueId wide = g.cast(residual, Dtype::f32);
   const ValueId h = g.cast(rms_norm(g, wide, g.persistent("final_norm"), model.norm_eps), storage_dtype(model));
-  return g.matmul(h, g.persistent("head"), storage_dtype(model));
+  return g.matmul(h, weight, storage_dtype(model));
 }
 
 ValueId token_loss(GraphBuilder& g, const ModelConfig& model, const Forward& result, ValueId targets) {

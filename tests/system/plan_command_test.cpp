@@ -40,6 +40,11 @@ TEST_CASE("plan: the reference model, as text and as JSON, in under 5 seconds") 
   CHECK(cursor.integer("parameters").value() == 4386551808);
   CHECK(cursor.integer("parameters_blocks").value() == 4077232128);
   CHECK(cursor.integer("flops_per_token").value() == 9991028736);
+  const JsonCursor dtypes = cursor.member("dtypes").value();
+  CHECK(dtypes.member("parameters").value().integer("bf16").value() == 50);
+  CHECK(dtypes.member("parameters").value().integer("f32").value() == 37);
+  CHECK(dtypes.member("gradients").value().integer("f32").value() == 87);
+  CHECK(dtypes.member("moments").value().integer("f32").value() == 174);
   CHECK(cursor.integer("causal_flops_per_token").value() == 9538043904);
   int64_t total = 0;
   for (const char* arena : {"weights", "optimizer", "gradients", "activations", "io"}) {
@@ -58,6 +63,25 @@ TEST_CASE("plan: the reference model, as text and as JSON, in under 5 seconds") 
   CHECK(batch >= 32);
   CHECK(recomputed >= 48);
   CHECK(cursor.member("kernels").value().items().value().size() > 20);
+}
+
+TEST_CASE("plan: every parameter of the reference model, and the dtypes of what is kept of it") {
+  const std::string text = run_stepc_well(reference({"--parameters"})).out;
+  const size_t at = text.find("\nparameter ");
+  REQUIRE(at != std::string::npos);
+  const std::string table = text.substr(at, text.find("\ndtypes: ", at) - at);
+  CHECK(count_of(table, "\n") == 2 + 87 - 1);
+  CHECK(
+      table.find("blocks.11.gate_up        [8, 3072, 8192]             201326592   bf16              f32   f32, f32") !=
+      std::string::npos);
+  CHECK(
+      table.find("final_norm               [3072]                           3072    f32  f32 in a kernel   f32, f32") !=
+      std::string::npos);
+  CHECK(text.find("dtypes: parameters 50 bf16 + 37 f32; gradients 87 f32, 62 of them stored; moments 174 f32\n") !=
+        std::string::npos);
+  // Accumulated gradients are states.
+  CHECK(run_stepc_well({"plan", "--preset", "tiny", "--set", "accumulation=2", "--parameters"})
+            .out.find("dtypes: parameters 18 bf16 + 13 f32; gradients 31 f32; moments 62 f32\n") != std::string::npos);
 }
 
 // The batches that are said to be the largest fit, and the next ones do not.

@@ -12,6 +12,7 @@
 #include "ir/text/json.h"
 #include "model/parameters.h"
 #include "tools/stepc/commands.h"
+#include "tools/stepc/parameter_report.h"
 #include "tools/stepc/source.h"
 #include "tools/stepc/target.h"
 
@@ -27,6 +28,7 @@ struct PlanCommandOptions {
   int64_t memory_gib = 0;
   std::string svg;
   std::string live_json;
+  bool parameters = false;
   bool live = false;
   bool json = false;
 };
@@ -117,12 +119,17 @@ JsonValue recompute_json(const FitReport& fit) {
   return out;
 }
 
+std::vector<ParameterRow> rows_of(const Config& config, const Planned& planned) {
+  return parameter_rows(config.model, planned.layout, planned.plan, planned.program);
+}
+
 JsonValue plan_json(const Config& config, const Planned& planned, int64_t available, const LargestBatch& batch,
                     const std::vector<RooflineRow>& rows) {
   JsonValue out;
   for (const TermCount& term : parameter_terms(config.model))
     out.add("parameters_" + std::string(term_name(term.term)), term.elements);
   out.add("parameters", parameter_count(config.model));
+  out.add("dtypes", dtype_json(rows_of(config, planned)));
   out.add("flops_per_token", flops_per_token(config.model));
   out.add("causal_flops_per_token", causal_flops_per_token(config.model));
   const MemoryNeed need = memory_need(planned.plan, planned.layout);
@@ -176,6 +183,7 @@ Status plan(const PlanCommandOptions& options) {
     fmt::print("{}", fit_text(planned->fit, peaks ? std::optional(peaks->bytes_per_s) : std::nullopt));
     fmt::print("largest batch in {}: {}, {} with --recompute all\n", bytes_text(available), batch.kept,
                batch.recomputed);
+    if (options.parameters) fmt::print("\n{}", parameter_table_text(rows_of(config, *planned)));
     if (options.live) fmt::print("\n{}", live_chart_text(planned->plan));
     if (peaks) fmt::print("\n{}", roofline_report(*planned->program, *peaks));
   }
@@ -196,6 +204,7 @@ void register_plan(CLI::App& app, Outcome& outcome) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command->add_option("--svg", options->svg, "Write a chart of what lives when");
   command->add_option("--live-json", options->live_json, "Write what lives when as JSON");
+  command->add_flag("--parameters", options->parameters, "Show every parameter, and the dtypes of what is kept of it");
   command->add_flag("--live", options->live, "Show the live bytes of every step");
   command->add_flag("--json", options->json, "Print JSON");
   command->callback([options, &outcome] { outcome.status = plan(*options); });

@@ -61,7 +61,7 @@ class Session {
  public:
   static Result<Session> create(Module module, const DeviceOptions& options);
 
-  Executor& executor() { return *executor_; }
+  Executor& executor() const { return *executor_; }
   const StartTimes& start_times() const { return times_; }
   // The architecture that GPU code was made for; empty on the host.
   const std::string& arch() const { return arch_; }

@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "ir/support/file.h"
+#include "model/parameters.h"
 #include "model/programs.h"
 #include "model/schedule.h"
 #include "runtime/curve_svg.h"
+#include "tools/stepc/parameter_report.h"
 #include "tools/stepc/profile.h"
 
 namespace stepc {
@@ -32,6 +34,12 @@ void print_recomputed(const Bundle& bundle) {
     const std::string program = choice.subject.substr(0, choice.subject.size() - kSubject.size());
     fmt::print("recompute {}: {}\n", program, choice.choice);
   }
+}
+
+JsonValue lists_json(const std::vector<std::vector<int64_t>>& lists) {
+  JsonValue::Array made;
+  for (const auto& list : lists) made.push_back(JsonValue::list(list));
+  return made;
 }
 
 // A resumed run goes on in the data that it was trained on.
@@ -61,7 +69,7 @@ Result<Trainer> Trainer::create(const Config& config, const TrainRunOptions& opt
   const auto order = options.sequential ? Windows::Order::sequential : Windows::Order::shuffled;
   STEPC_ASSIGN(Windows windows,
                Windows::create(train, config.model.seq, order, static_cast<uint32_t>(config.train.seed)));
-  STEPC_ASSIGN(Session session, Session::create(build_model(config), device));
+  STEPC_ASSIGN(Session session, Session::create(build_model(config, !options.routing.empty()), device));
   if (!options.json) print_recomputed(session.executor().bundle());
   std::error_code ignored;
   if (options.fresh) std::filesystem::remove_all(options.run + "/checkpoints", ignored);
@@ -69,6 +77,9 @@ Result<Trainer> Trainer::create(const Config& config, const TrainRunOptions& opt
   STEPC_ASSIGN(MetricsLog log, MetricsLog::open(options.run + "/metrics.jsonl", resume ? resume->state.step : -1));
   Trainer trainer(config, options, std::move(session), std::move(train), std::move(held_out), std::move(windows),
                   std::move(log));
+  if (!options.routing.empty()) {
+    STEPC_ASSIGN(trainer.routing_log_, MetricsLog::open(options.routing, resume ? resume->state.step : -1));
+  }
   STEPC_TRY(trainer.start(resume));
   return trainer;
 }
@@ -160,12 +171,19 @@ Status Trainer::report(const StepResult& result) {
   if (result.grad_norm) line.add("grad_norm", *result.grad_norm);
   line.add("lr", step_scalars(config_.train, step_ - 1).lr);
   if (!result.kept.empty()) line.add("kept_share", JsonValue::list(result.kept));
+  if (!result.counts.empty()) line.add("expert_counts", lists_json(result.counts));
   line.add("tokens", step_ * tokens_per_step());
   line.add("tokens_per_second", rate);
   line.add("seconds", elapsed);
   line.add("eta_seconds", eta);
   if (start_line_) line.add("start", *std::exchange(start_line_, std::nullopt));
   STEPC_TRY(log_.write(line));
+  if (routing_log_) {
+    JsonValue routed;
+    routed.add("step", step_);
+    routed.add("experts", lists_json(result.choices));
+    STEPC_TRY(routing_log_->write(routed));
+  }
   const bool due = seconds_now() - last_report_ >= (isatty(STDOUT_FILENO) ? 1.0 : 10.0);
   if (!due && step_ != config_.train.steps && step_ != first_step_ + 1) return {};
   last_report_ = seconds_now();
@@ -231,6 +249,7 @@ Result<int> Trainer::run() {
   if (!options_.json && config_.model.attention_gradient == AttentionGradient::atomic)
     fmt::print(
         "attention_gradient=atomic: float additions in no fixed order, another run may not give the same bits\n");
+  STEPC_TRY(write_parameter_table());
   first_step_ = step_;
   started_ = seconds_now();
   // While the device works on an update its outputs are looked at, and the next one is started behind it; a signal
@@ -254,6 +273,15 @@ Result<int> Trainer::run() {
   STEPC_TRY(write_profile());
   if (!options_.json) fmt::print("trained {} steps in {}\n", step_ - first_step_, duration_text(training_seconds));
   return static_cast<int>(g_signal);
+}
+
+// From the bundle that runs; the program it was made from is gone.
+Status Trainer::write_parameter_table() const {
+  const Bundle& bundle = session_.executor().bundle();
+  const Plan* plan = bundle.find_plan(config_.train.accumulation == 1 ? "step" : "micro_step");
+  const auto rows = parameter_rows(config_.model, bundle.persistents, *plan, nullptr);
+  if (!options_.json) fmt::print("{} parameters, {}", parameter_count(config_.model), dtype_summary(rows));
+  return write_file_atomic(options_.run + "/parameters.txt", parameter_table_text(rows), Durability::unsynced);
 }
 
 Status Trainer::write_profile() {

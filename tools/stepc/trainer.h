@@ -31,6 +31,7 @@ struct TrainRunOptions {
   bool json = false;        // progress as JSON lines on standard output
   bool profile = false;     // time by kernel beside its floor, at the end and in the run's profile.json
   bool poison = false;      // NaN in everything that is not kept, before each step
+  std::string routing;      // file for the experts of every token, a line a step; empty: none
   std::string trace;        // file for the same as a trace of the average step; empty: none
 };
 
@@ -50,7 +51,9 @@ class Trainer {
     double loss = 0;
     std::optional<double> aux;
     std::optional<double> grad_norm;
-    std::vector<double> kept;  // share of assignments that found a slot, by layer
+    std::vector<double> kept;                   // share of assignments that found a slot, by layer
+    std::vector<std::vector<int64_t>> counts;   // assignments to each expert before dropping, by layer
+    std::vector<std::vector<int64_t>> choices;  // experts of (token, rank), by layer; empty unless they are recorded
   };
 
   Trainer(Config config, TrainRunOptions options, Session session, Shard train, std::optional<Shard> held_out,
@@ -86,6 +89,7 @@ class Trainer {
   bool accumulates() const { return config_.train.accumulation > 1; }
   int64_t tokens_per_step() const { return config_.train.batch * config_.train.accumulation * config_.model.seq; }
   Status write_profile();
+  Status write_parameter_table() const;
 
   Config config_;
   TrainRunOptions options_;
@@ -94,6 +98,7 @@ class Trainer {
   std::optional<Shard> held_out_;
   Windows windows_;
   MetricsLog log_;
+  std::optional<MetricsLog> routing_log_;
 
   int64_t step_ = 0;               // updates done
   int64_t position_ = 0;           // windows consumed

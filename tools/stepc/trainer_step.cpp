@@ -16,6 +16,17 @@ bool is_bad(double loss, const std::optional<double>& aux, const std::optional<d
   return !std::isfinite(loss) || !std::isfinite(aux.value_or(0)) || !std::isfinite(grad_norm.value_or(0));
 }
 
+// Outputs "<name>.<layer>" of all layers.
+std::vector<std::vector<int64_t>> by_layer(const Executor::Outputs& outputs, const std::string& name) {
+  std::vector<std::vector<int64_t>> layers;
+  for (auto found = outputs.find(name + ".0"); found != outputs.end();
+       found = outputs.find(fmt::format("{}.{}", name, layers.size()))) {
+    const auto values = elements<int32_t>(found->second);
+    layers.emplace_back(values.begin(), values.end());
+  }
+  return layers;
+}
+
 }  // namespace
 
 RunOptions Trainer::run_options() const {
@@ -89,10 +100,9 @@ Result<Trainer::StepResult> Trainer::step() {
   if (outputs.contains("aux")) result.aux = scalar_of(outputs, "aux");
   if (outputs.contains("grad_norm")) result.grad_norm = scalar_of(outputs, "grad_norm");
   const int64_t capacity = expert_capacity(config_.model, config_.train.batch * config_.model.seq);
-  for (int64_t layer = 0; outputs.contains(fmt::format("count.{}", layer)); ++layer) {
-    const auto counts = elements<int32_t>(outputs.at(fmt::format("count.{}", layer)));
-    result.kept.push_back(kept_share({counts.begin(), counts.end()}, capacity));
-  }
+  result.counts = by_layer(outputs, "count");
+  result.choices = by_layer(outputs, "choices");
+  for (const auto& counts : result.counts) result.kept.push_back(kept_share(counts, capacity));
   if (is_bad(result.loss, result.aux, result.grad_norm)) STEPC_TRY(explain_bad_step());
   ++step_;
   return result;

@@ -1,0 +1,80 @@
+// What a training run writes down beside losses: expert loads, the experts of every token, the parameters' dtypes.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "ir/text/json.h"
+#include "tests/system/small_run.h"
+
+namespace stepc {
+namespace {
+
+using test::run_stepc_well;
+using test::TempDir;
+
+std::vector<JsonValue> lines_of(const std::string& path) {
+  std::vector<JsonValue> values;
+  std::istringstream lines(test::text_of(path));
+  for (std::string line; std::getline(lines, line);) values.push_back(parse_json(line, path).value());
+  return values;
+}
+
+std::vector<int64_t> integers(const JsonCursor& list) {
+  std::vector<int64_t> values;
+  const auto items = list.items().value();
+  for (const JsonCursor& item : items) values.push_back(*item.value().as<int64_t>());
+  return values;
+}
+
+TEST_CASE("train: loads are what the recorded choices add up to, recording changes nothing, resuming goes on") {
+  const TempDir folder;
+  test::make_shards(folder);
+  const std::string path = folder.file("routing.jsonl");
+  const std::vector<std::string> more = {"--record-routing", path, "--set", "layers=2"};
+  const auto part = [&](const char* steps) {
+    std::vector<std::string> arguments = more;
+    arguments.insert(arguments.end(), {"--stop-after", steps});
+    run_stepc_well(test::train_arguments(folder, "run", arguments));
+  };
+  part("12");
+  part("8");
+  run_stepc_well(test::train_arguments(folder, "plain", {"--set", "layers=2"}));
+  CHECK(test::tensors_of(folder, "run", 20) == test::tensors_of(folder, "plain", 20));
+
+  const auto metrics = lines_of(folder.file("run/metrics.jsonl"));
+  const auto routing = lines_of(path);
+  REQUIRE(metrics.size() == 20);
+  REQUIRE(routing.size() == 20);
+  for (size_t step = 0; step < 20; ++step) {
+    const JsonCursor line(metrics[step], "metrics"), routed(routing[step], "routing");
+    REQUIRE(line.integer("step").value() == static_cast<int64_t>(step) + 1);
+    REQUIRE(routed.integer("step").value() == static_cast<int64_t>(step) + 1);
+    const auto loads = line.member("expert_counts").value().items().value();
+    const auto layers = routed.member("experts").value().items().value();
+    REQUIRE(loads.size() == 2);
+    REQUIRE(layers.size() == 2);
+    for (size_t layer = 0; layer < 2; ++layer) {
+      const std::vector<int64_t> choices = integers(layers[layer]);
+      REQUIRE(choices.size() == 4 * 16 * 2);  // batch, tokens, experts of a token
+      std::vector<int64_t> counted(4);
+      for (int64_t expert : choices) ++counted.at(static_cast<size_t>(expert));
+      CHECK(integers(loads[layer]) == counted);
+    }
+  }
+}
+
+TEST_CASE("train: the parameter table is written, its dtypes are said") {
+  const TempDir folder;
+  test::make_shards(folder);
+  const auto said = run_stepc_well(test::train_arguments(folder, "run", {"--set", "steps=1"}));
+  const std::string table = test::text_of(folder.file("run/parameters.txt"));
+  CHECK(test::count_of(table, "\n") == 1 + 10 + 1);
+  CHECK(table.find("blocks.0.down            [4, 24, 16]                      1536   bf16") != std::string::npos);
+  const std::string dtypes = table.substr(table.find("dtypes: "));
+  CHECK(dtypes.starts_with("dtypes: parameters 6 bf16 + 4 f32; gradients "));
+  CHECK(dtypes.ends_with("; moments 20 f32\n"));
+  CHECK(said.out.find(" parameters, " + dtypes) != std::string::npos);
+}
+
+}  // namespace
+}  // namespace stepc
