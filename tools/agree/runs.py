@@ -1,4 +1,4 @@
-"""What comparisons share: training runs of stepc in folders of their own, and tables."""
+"""What both comparisons share: training runs of stepc in folders of their own, and tables."""
 
 import hashlib
 import json
