@@ -208,6 +208,8 @@ TEST_CASE("comparisons, predicates and selections") {
              [](U a, U b, U c) { return !(a > b) || !(a > c); });
   check32<U>("setp.gt.u32 %p2, %a, %c; setp.lt.u32 %p3, %a, %b; xor.pred %p1, %p2, %p3; not.pred %p1, %p1;" + take,
              [](U a, U b, U c) { return (a > c) == (a < b); });
+  check32<U>("setp.eq.u32 %p2, %a, 7; xor.pred %p1, %p2, -1;" + take, [](U a, U, U) { return a != 7; });
+  check32<U>("setp.eq.u32 %p2, %a, 7; or.pred %p1, %p2, 0;" + take, [](U a, U, U) { return a == 7; });
   check32<U>("mov.pred %p1, -1; setp.eq.u32 %p2, %a, 7; and.pred %p1, %p1, %p2;" + take,
              [](U a, U, U) { return a == 7; });
   check32<U>("setp.lt.u32 %p1, %a, 100; @%p1 add.u32 %d, %a, 1; @!%p1 mov.u32 %d, 5;",

@@ -63,11 +63,11 @@ void decode_shift(Form& f) {
 
 enum class Logic : uint8_t { kAnd, kOr, kXor, kNot, kZero };
 
-// p = F(q, r) on whole warps of predicates.
+// p = F(q, r) on whole warps of predicates; r may be a number, the same for all lanes.
 template <Logic L>
 void predicate_logic(Warp& w, const Instruction& i, Mask lanes) {
   const Mask a = w.predicate(i.a);
-  const Mask b = i.b >= 0 ? w.predicate(i.b) : 0;
+  const Mask b = i.b >= 0 ? w.predicate(i.b) : static_cast<Mask>(i.offset);
   const Mask r = L == Logic::kAnd ? a & b : L == Logic::kOr ? a | b : L == Logic::kXor ? a ^ b : ~a;
   Mask& d = w.predicate(i.d);
   d = (d & ~lanes) | (r & lanes);
@@ -91,7 +91,11 @@ void decode_logic(Form& f) {
     Instruction& i = f.out();
     i.d = f.predicate_target(0);
     i.a = f.predicate_source(1);
-    if (kSources == 2) i.b = f.predicate_source(2);
+    if (kSources == 2) {
+      const bool is_number = f.operand(2).kind == OperandKind::immediate;
+      i.b = is_number ? kNoPredicate : f.predicate_source(2);
+      i.offset = is_number && *f.immediate(2) != 0 ? -1 : 0;
+    }
     return set_handler(f, L == Logic::kZero ? nullptr : &predicate_logic<L>);
   }
   set_operands(f, type, kSources);
