@@ -9,6 +9,7 @@ namespace stepc::cuda {
 namespace {
 
 constexpr int64_t kNarrow = 16;            // columns that are worth a tile of their own
+constexpr int64_t kNarrowest = 8;          // of f32
 constexpr int64_t kMultiprocessors = 108;  // fewer tiles leave the card idle
 constexpr int64_t kMaxGroup = 8;
 
@@ -52,6 +53,9 @@ MatmulConfig pick_matmul(const MatmulProblem& problem, const GpuTarget& target) 
     config.block_k = 32;
     config.stages = 3;
   }
+  // The products of a router: bound by how long a block of k takes to come, and each is small.
+  if (!is_bf16 && problem.parts() == 1 && problem.columns() <= kNarrowest)
+    config.block_n = kNarrowest, config.block_k = 64, config.stages = 2;
   // A short k fits one block, and needs no more of the ring than that.
   const int64_t unit = is_bf16 ? 16 : 8;
   config.block_k = std::clamp((problem.k + unit - 1) / unit * unit, unit, config.block_k);
