@@ -40,6 +40,21 @@ bool rounds_inside(const Program& program, const Group& group) {
   return false;
 }
 
+// How much of its argument's relative error a sine or cosine shows: as much as the argument is large. A group that has
+// one (RoPE's tables) makes the argument from its own indices, times what is 1 at most.
+double largest_angle(const Program& program, const Group& group) {
+  int64_t most = 0;
+  bool turns = false;
+  for (NodeId id : group.nodes) {
+    const Node& node = program.node(id);
+    turns = turns || node.op == Op::sin || node.op == Op::cos;
+    if (node.op == Op::iota)
+      most =
+          std::max(most, program.type(node.results[0]).shape[static_cast<size_t>(node.attrs.integer(AttrKey::axis))]);
+  }
+  return turns ? static_cast<double>(most) : 0;
+}
+
 }  // namespace
 
 Tolerance tolerance_of(const Program& program, const Group& group, const Tensor& wanted) {
@@ -59,6 +74,7 @@ Tolerance tolerance_of(const Program& program, const Group& group, const Tensor&
     return {errors + kF32, is_absolute ? errors + kF32 : kLeastNormal};
   }
   Tolerance tolerance{4 * (errors + kF32), kLeastNormal + 4 * errors * scale};
+  tolerance.absolute += largest_angle(program, group) * (errors + kF32);
   if (is_sum) tolerance.absolute += kSums * scale;
   if (rounds_inside(program, group)) tolerance.absolute += kRounding * scale;
   const bool attends = group.schedule == Template::attention || group.schedule == Template::attention_grad;
