@@ -258,6 +258,16 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(ended.exception.code, 2)
                 self.assertIn(text, said.getvalue())
 
+    def test_shards_that_are_too_short(self):
+        words = "--preset narrow --tier eager --device cpu --batch 1 --steps 2 --warmup 1 --set seq=400".split()
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.write_shard(folder)
+            done = self.run_baseline("--shard", path, *words)
+            self.assertEqual((done.returncode, done.stderr), (1, f"{path}: 400 ids, a window takes 401\n"))
+            os.truncate(path, 24 + 2 * 399)
+            done = self.run_baseline("--shard", path, *words)
+            self.assertEqual((done.returncode, done.stderr), (1, f"{path}: 399 ids, 400 by its header\n"))
+
     def test_what_counts_as_out_of_memory(self):
         self.assertTrue(is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")))
         self.assertTrue(is_out_of_memory(RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling")))

@@ -102,7 +102,10 @@ def load_tokens(path):
         magic, version, dtype, _, count = struct.unpack("<4sIIIQ", head) if len(head) == 24 else (b"",) * 5
         if magic != b"TOK1" or version != 1 or dtype != 1:
             raise SystemExit(f"{path}: not a TOK1 shard of 16-bit ids")
-        data = torch.frombuffer(bytearray(file.read(2 * count)), dtype=torch.int16)
+        raw = bytearray(file.read(2 * count))
+    if not raw or len(raw) != 2 * count:
+        raise SystemExit(f"{path}: {len(raw) // 2} ids, {count} by its header")
+    data = torch.frombuffer(raw, dtype=torch.int16)
     return data.to(torch.int32) & 0xFFFF
 
 
@@ -212,6 +215,8 @@ def run(args):
     imported = time.perf_counter() - STARTED
     c = configure(args)
     tokens = load_tokens(args.shard)
+    if len(tokens) <= c.seq:
+        raise SystemExit(f"{args.shard}: {len(tokens)} ids, a window takes {c.seq + 1}")
     known = {"side": "pytorch", **environment(torch.device(args.device)), "preset": args.preset, "policy": args.policy,
              "tier": args.tier, "masters": "fp32" if args.policy == "fp32" else args.masters,
              "attention": args.attention, "routing": args.routing, "seq": c.seq, "warm_cache": bool(args.cache),
