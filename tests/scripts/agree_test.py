@@ -61,6 +61,12 @@ class AcrossDevices(unittest.TestCase):
         found = self.found(first, first, repeats={"left": ["state"], "right": []})
         self.assertEqual(across_devices.complaints_of(found, 0.02), ["the left device does not repeat itself: state"])
 
+    def test_a_side_without_a_device_ends_with_2(self):
+        with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()) as said:
+            across_devices.parse_arguments(["--data", "x", "--right", " "])
+        self.assertEqual(ended.exception.code, 2)
+        self.assertIn("--right: expected a device", said.getvalue())
+
     def test_runs_of_different_lengths_are_refused(self):
         with self.assertRaises(runs.Failure):
             across_devices.compare(run([1.0]), run([1.0, 2.0]), 1)

@@ -139,6 +139,8 @@ class KernelTable(unittest.TestCase):
         text = kernel_table.table_of([("stepc", found, 11.5), ("torch", kinds, None)])
         self.assertIn("| kernels in all | 10.8 | 8.0 |", text)
         self.assertIn("| the step | 11.5 |  |", text)
+        with self.assertRaisesRegex(ValueError, "no program evaluate"):
+            kernel_table.stepc_kinds(trace, "evaluate")
 
 
 class Rounds(unittest.TestCase):

@@ -40,6 +40,9 @@ def parse_arguments(arguments=None):
     for name in ("steps", "window"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: expected at least 1")
+    for side in ("left", "right"):
+        if not getattr(options, side).split():
+            parser.error(f"--{side}: expected a device, found nothing")
     return options
 
 

@@ -34,6 +34,8 @@ def kind_of_event(event):
 def stepc_kinds(trace, program="step"):
     """Milliseconds by kind of one program of stepc's trace."""
     threads = {e["tid"]: e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"}
+    if program not in threads.values():
+        raise ValueError(f"the trace has no program {program}")
     kinds = dict.fromkeys(KINDS, 0.0)
     for event in trace["traceEvents"]:
         if event["ph"] == "X" and threads.get(event["tid"]) == program:

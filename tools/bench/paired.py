@@ -93,7 +93,7 @@ def check(options):
 
 
 def plan_round(options, number):
-    """(mode, side, variant or tier) in the order they run: within a mode each side goes first every second round."""
+    """(mode, side, variant or tier) in the order they run: within a mode the order is reversed every second round."""
     planned = []
     for mode in options.modes:
         sides = [("stepc", v) for v in variants_of(options.variants, mode)]
