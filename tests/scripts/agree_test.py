@@ -72,6 +72,14 @@ class AcrossDevices(unittest.TestCase):
             across_devices.compare(run([1.0]), run([1.0, 2.0]), 1)
 
 
+class Reports(unittest.TestCase):
+    def test_a_folder_that_is_not_there_is_made(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            out = os.path.join(folder, "new", "out")
+            runs.write_report(out, "text", {"a": 1})
+            self.assertEqual(sorted(os.listdir(os.path.dirname(out))), ["out.json", "out.md"])
+
+
 class WithPyTorch(unittest.TestCase):
     def test_complaints(self):
         row = {"name": "embed", "relative": 2e-4}

@@ -83,6 +83,7 @@ def write_report(out, text, found):
     if not out:
         print(text)
         return
+    os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)
     for suffix, content in ((".md", text + "\n"), (".json", json.dumps(found, indent=1) + "\n")):
         with open(out + suffix, "w") as file:
             file.write(content)
