@@ -229,7 +229,7 @@ class Rounds(unittest.TestCase):
             text = file.read()
         self.assertNotIn("Only one mode", text)
         for part in ("## Equal loads", "## The router's own choices", "| stepc | torch default | 1 |",
-                     "Card X (700.00 W)"):
+                     "Card X (700.00 W)", "- MFU counts every assignment"):
             self.assertIn(part, text)
 
     def test_a_failed_side_is_a_row_and_the_others_run(self):
@@ -302,6 +302,7 @@ class Rounds(unittest.TestCase):
                             (["--warmup", "11"], "at least 2"), (["--data", "/nowhere"], "no such file"),
                             (["--stepc-set", "x"], "LABEL:key=value"), (["--mode", "both"], "invalid choice"),
                             (["--tier", "default", "--tier", "default:2", "--stepc-set", "default:a=1"], "one label"),
+                            (["--rows", "/nowhere/r.jsonl"], "no such folder"),
                             (["--report", "/nowhere"], "no such file")):
             with self.subTest(words), contextlib.redirect_stderr(io.StringIO()) as said:
                 with self.assertRaises(SystemExit) as ended:

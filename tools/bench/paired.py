@@ -73,6 +73,8 @@ def check(options):
             raise BadArgument(f"--{name} is needed")
     if not os.path.isfile(options.data):
         raise BadArgument(f"--data {options.data}: no such file")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(options.rows))):
+        raise BadArgument(f"--rows {options.rows}: no such folder")
     if not os.access(options.stepc, os.X_OK):
         raise BadArgument(f"--stepc {options.stepc}: no such program; build it, or name another")
     if options.rounds < 1 or options.batch < 1:
@@ -108,7 +110,8 @@ def command_of(options, mode, side, what, folder):
 
 def run_limited(command, options, folder):
     """Exit status and the last line of its errors; ended together with what it started at the limit or by Ctrl-C."""
-    environment = dict(os.environ, CUDA_VISIBLE_DEVICES=str(options.gpu))
+    # Numbers of cards as nvidia-smi has them.
+    environment = dict(os.environ, CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES=str(options.gpu))
     with open(os.path.join(folder, "stdout"), "w") as out, open(os.path.join(folder, "stderr"), "w+") as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, start_new_session=True)
         try:

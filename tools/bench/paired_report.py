@@ -8,6 +8,7 @@ from paired_stats import largest_difference, ratio_of, spread
 
 SAME_LOSS = 0.01  # of a first step, from the same weights and tokens: rounding makes 0.0001 of it
 NAMES = {"equal": "Equal loads", "own": "The router's own choices"}
+MFU_OF_OWN = "MFU counts every assignment, also those that were dropped"
 ONE_MODE = ("Only one mode was measured ({}). Empty expert slots are zeros, which draw little power and let a card "
             "clock higher: neither mode says how fast a side is without the other.")
 
@@ -163,7 +164,7 @@ def mode_text(mode, summary):
     lines = [f"## {NAMES[mode]}", "", SIDE_HEAD, *map(side_line, summary["sides"]), ""]
     if summary["ratios"]:
         lines += [RATIO_HEAD, *map(ratio_line, summary["ratios"]), ""]
-    notes = notes_of(summary)
+    notes = ([MFU_OF_OWN] if mode == "own" else []) + notes_of(summary)
     return lines + [f"- {n}" for n in notes] + ([""] if notes else [])
 
 
