@@ -10,6 +10,7 @@ namespace stepc {
 //  - the group is pointwise, or of template row, whose sums over a row are complete before it stores any of it;
 //  - from `old` to `result` there are pointwise ops alone, but for what goes through such sums;
 //  - no other result depends on `old` in any way but through them.
+// That no other operand lies in the same place is the caller's to know.
 bool can_overwrite(const Program& program, const Group& group, ValueId old, ValueId result);
 
 }  // namespace stepc

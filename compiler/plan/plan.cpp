@@ -135,7 +135,10 @@ class Planner {
         const int place = buffer_of_value_[index_of(old)];
         if (place < 0 || roots_[index_of(old)] != old || last_reader_[index_of(old)] != rank_) continue;
         const int root = root_buffer(plan_, place);
-        const bool free = buffer(root).arena == PlanArena::activations && !taken.contains(root);
+        // Another shape of it may be read at other elements.
+        const auto same = [&](ValueId operand) { return roots_[index_of(operand)] == old; };
+        const bool only = std::count_if(info.operands.begin(), info.operands.end(), same) == 1;
+        const bool free = only && buffer(root).arena == PlanArena::activations && !taken.contains(root);
         if (!free || !can_overwrite(program_, group, old, result)) continue;
         taken.insert(root);
         buffer_of_value_[index_of(result)] = add_alias(program_.value(result).name, program_.type(result), root);

@@ -97,5 +97,13 @@ TEST_CASE("overwrite: by the last reader, again and again") {
                "  output(%a) {name=\"a\"}\n") == "b 512");
 }
 
+// The kernel also reads the old value in another shape, and there from the other end.
+TEST_CASE("overwrite: not where two operands share a place") {
+  CHECK(places(step("a", "exp(%in)") + "  %f: f32[128] = reshape(%a)\n" +
+               "  kernel @b pointwise { %r: f32[128] = reverse(%f) {axes=[0]}\n %g: f32[4, 32] = reshape(%r)\n"
+               " %b: f32[4, 32] = sub(%a, %g) }\n" +
+               step("d", "exp(%b)") + kEnd) == "a f=a b 1024");
+}
+
 }  // namespace
 }  // namespace stepc
