@@ -13,6 +13,14 @@ bool is_row_sum(const Program& program, const Group& group, const Node& node) {
          !is_small_reduction(program, node) && reduction_axes(program, node) == ReductionAxes::trailing;
 }
 
+// Rows are summed in vectors of a power of two and a shorter one. Where that is one element, every thread of a GPU
+// reads it for itself and none waits for the others, one of which will store over it.
+bool has_lone_element(const Program& program, const Node& sum) {
+  const int64_t elements = numel(program.type(sum.operands[0]).shape);
+  const int64_t rows = numel(program.type(sum.results[0]).shape);
+  return rows > 0 && elements / rows % 2 != 0;
+}
+
 }  // namespace
 
 bool can_overwrite(const Program& program, const Group& group, ValueId old, ValueId result) {
@@ -24,7 +32,11 @@ bool can_overwrite(const Program& program, const Group& group, ValueId old, Valu
   for (NodeId id : group.nodes) {
     const Node& node = program.node(id);
     const auto reads = [&](ValueId operand) { return depends[index_of(operand)]; };
-    if (std::none_of(node.operands.begin(), node.operands.end(), reads) || is_row_sum(program, group, node)) continue;
+    if (std::none_of(node.operands.begin(), node.operands.end(), reads)) continue;
+    if (is_row_sum(program, group, node)) {
+      if (has_lone_element(program, node)) return false;
+      continue;
+    }
     if (op_info(node.op).family != OpFamily::pointwise) return false;
     for (ValueId made : node.results) depends[index_of(made)] = true;
   }

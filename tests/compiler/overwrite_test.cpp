@@ -63,6 +63,21 @@ TEST_CASE("overwrite: sums over a row are complete before it is stored") {
            " %y: f32[4, 32] = div(%x, %w) }\n"));
 }
 
+// A single element at a row's end is read by each thread of a GPU when it gets there.
+TEST_CASE("overwrite: not what is summed, where a row has an odd number of elements") {
+  const auto summed = [](const std::string& columns) {
+    const std::string type = "f32[4, " + columns + "]";
+    const Module module =
+        parsed("  %w: " + type + " = input {name=\"w\"}\n  kernel @make pointwise { %x: " + type +
+               " = exp(%w) }\n  kernel @k row { %s: f32[4] = reduce_sum(%x) {axes=[1]}\n %b: " + type +
+               " = broadcast(%s) {axes=[0]}\n %y: " + type + " = div(%x, %b) }\n  output(%y) {name=\"y\"}\n");
+    const Program& program = module.programs[0];
+    return can_overwrite(program, program.groups[1], value(program, "x"), value(program, "y"));
+  };
+  CHECK(summed("514"));
+  CHECK(!summed("513"));
+}
+
 // "y=x" for a buffer y that lies in x's place, else its name; activations only.
 std::string places(const std::string& body) {
   const Module module = parsed(body);
