@@ -49,7 +49,8 @@ struct FitReport {
 Result<FitReport> fit_memory(Program& program, const ModuleLayout& layout, const std::vector<int64_t>& workspace_bytes,
                              const PlanOptions& plan, const FitOptions& options);
 
-// "auto: 2 of 60 values made again in backward: b0.moe.2, b1.moe.2; 1.50 GiB less, 2.25 GiB moved, 0.00 GFLOP".
+// "auto: 2 of 60 values made again in backward: b0.moe.2, b1.moe.2; 1.50 GiB less at the peak, 2.25 GiB moved,
+// 0.00 GFLOP".
 std::string fit_choice(const FitReport& report);
 // The same for people, a value a line; seconds where the device's memory moves `bytes_per_s`.
 std::string fit_text(const FitReport& report, std::optional<double> bytes_per_s);
