@@ -86,6 +86,22 @@ TEST_CASE("one role: routing and scattering of more rows than a CTA has threads"
                  cuda::schedule_one_role, test::on_gpu({"sm_90a"}));
 }
 
+TEST_CASE("one role: scattering to one row, and of rows that go to none") {
+  for (int64_t rows : {1, 2}) {
+    CAPTURE(rows);
+    test::run_case({"scatter",
+                    Template::scatter,
+                    [&](GraphBuilder& g) {
+                      const ValueId x = g.cast(g.input("x", {Dtype::bf16, {300, 40}}), Dtype::f32);
+                      const ValueId index = g.input("index", {Dtype::i32, {300}});
+                      g.output("sum", g.emit1(Op::scatter_add_rows, {x, index}, {}, {Dtype::f32, {rows, 40}}));
+                    },
+                    {1e-6, 1e-5},
+                    {{"index", {-1, static_cast<int32_t>(rows) - 1}}}},
+                   cuda::schedule_one_role, test::on_gpu({"sm_90a"}));
+  }
+}
+
 TEST_CASE("one role: every kernel of the presets is made and assembled") {
   std::set<std::string> seen;
   for (const char* preset : {"tiny", "moe-4b"}) {

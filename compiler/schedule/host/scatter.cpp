@@ -110,8 +110,9 @@ class ScatterBuilder {
     const auto i32 = [&](int64_t value) { return builder_.constant(static_cast<double>(value), Dtype::i32); };
     const Fragment target = region_.wide_at(scatter_.index, {n});
     const auto same = [&](Fragment a, Fragment b) { return builder_.pointwise(kernel::Op::equal, {a, b}); };
-    // What is negative leaves a negative remainder, which is no task's.
-    const Fragment owner = builder_.pointwise(kernel::Op::rem, {target, region_.wide(i32(scatter_.tasks))});
+    // What is negative leaves a negative remainder, which is no task's; but by 1 it leaves none.
+    const Fragment owner =
+        scatter_.tasks == 1 ? target : builder_.pointwise(kernel::Op::rem, {target, region_.wide(i32(scatter_.tasks))});
     Fragment mine = same(owner, region_.wide(builder_.from_index(builder_.task())));
     if (width == 1) return add_rows({n.base}, {mine});
     const Fragment number = builder_.lane({width});
