@@ -217,6 +217,13 @@ struct Executor::Impl {
     return {};
   }
 
+  // A start that failed: what it began may still use the slot's memory, and leaves no times behind.
+  void abandon(Slot& slot) {
+    (void)device.synchronize();
+    device.release_events(slot.events);
+    slot.events.clear();
+  }
+
   Status finish(Runner& runner, Slot& slot) {
     if (auto status = device.wait_for(slot.done); !status)
       return tl::unexpected(within(runner.plan(), std::move(status).error()));
@@ -263,7 +270,10 @@ Result<RunHandle> Executor::start(std::string_view program, const Inputs& inputs
   const RunHandle run{static_cast<int>(found - runners.begin()), static_cast<int>(number % 2), number};
   Slot& slot = impl_->slot_of(run);
   if (slot.state == Slot::State::fetched) STEPC_TRY(impl_->finish(*found, slot));
-  STEPC_TRY(impl_->submit(*found, slot, inputs, options));
+  if (auto status = impl_->submit(*found, slot, inputs, options); !status) {
+    impl_->abandon(slot);
+    return tl::unexpected(std::move(status).error());
+  }
   slot.state = Slot::State::started;
   slot.number = number;
   impl_->fetch_expected = true;

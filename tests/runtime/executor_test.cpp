@@ -124,6 +124,24 @@ TEST_CASE("profiled runs time every step") {
   CHECK(times[2].kernel == "");
 }
 
+TEST_CASE("a profiled run that fails leaves neither times nor events behind") {
+  const auto host = make_host_device(load_by_name, 1);
+  std::string log;
+  const auto device = make_recording_device(*host, log);
+  const auto executor = Executor::create(*device, small_bundle()).value();
+  Inputs zeros;
+  zeros.x = {1, 0, 0};
+  zeros.s = 0;
+  for (int i = 0; i < 3; ++i)
+    REQUIRE_FALSE(executor->run("step", zeros.views(), {.profile = true, .check = true}).has_value());
+  CHECK(executor->step_times().empty());
+  REQUIRE(executor->run("step", Inputs().views(), {.profile = true}).has_value());
+  CHECK(executor->step_times().at(3).runs == 1);
+  // One before each of four steps, one after the last, one for the outputs and one for the end.
+  CHECK(log.find("e6 = record_event\n") != std::string::npos);
+  CHECK(log.find("e7 = record_event\n") == std::string::npos);
+}
+
 TEST_CASE("what an executor does to its device, call by call") {
   const auto host = make_host_device(load_by_name, 1);
   std::string log;
