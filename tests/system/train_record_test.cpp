@@ -63,6 +63,21 @@ TEST_CASE("train: loads are what the recorded choices add up to, recording chang
   }
 }
 
+TEST_CASE("train: routing that cannot be written is an error before anything is lost") {
+  const TempDir folder;
+  test::make_shards(folder);
+  const auto once = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--set", "steps=1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return test::run_stepc(test::train_arguments(folder, "run", arguments));
+  };
+  REQUIRE(once({}).exit_code == 0);
+  const auto nowhere = once({"--fresh", "--record-routing", folder.file("no/such/folder")});
+  CHECK(nowhere.exit_code == 1);
+  CHECK(nowhere.err.find(folder.file("no/such/folder")) != std::string::npos);
+  CHECK(!test::tensors_of(folder, "run", 1).empty());
+}
+
 TEST_CASE("train: the parameter table is written, its dtypes are said") {
   const TempDir folder;
   test::make_shards(folder);

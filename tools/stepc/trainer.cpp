@@ -71,15 +71,18 @@ Result<Trainer> Trainer::create(const Config& config, const TrainRunOptions& opt
                Windows::create(train, config.model.seq, order, static_cast<uint32_t>(config.train.seed)));
   STEPC_ASSIGN(Session session, Session::create(build_model(config, !options.routing.empty()), device));
   if (!options.json) print_recomputed(session.executor().bundle());
+  STEPC_TRY(make_folder(options.run));
+  const int64_t last_step = resume ? resume->state.step : -1;
+  std::optional<MetricsLog> routing_log;
+  if (!options.routing.empty()) {
+    STEPC_ASSIGN(routing_log, MetricsLog::open(options.routing, last_step));
+  }
   std::error_code ignored;
   if (options.fresh) std::filesystem::remove_all(options.run + "/checkpoints", ignored);
-  STEPC_TRY(make_folder(options.run));
-  STEPC_ASSIGN(MetricsLog log, MetricsLog::open(options.run + "/metrics.jsonl", resume ? resume->state.step : -1));
+  STEPC_ASSIGN(MetricsLog log, MetricsLog::open(options.run + "/metrics.jsonl", last_step));
   Trainer trainer(config, options, std::move(session), std::move(train), std::move(held_out), std::move(windows),
                   std::move(log));
-  if (!options.routing.empty()) {
-    STEPC_ASSIGN(trainer.routing_log_, MetricsLog::open(options.routing, resume ? resume->state.step : -1));
-  }
+  trainer.routing_log_ = std::move(routing_log);
   STEPC_TRY(trainer.start(resume));
   return trainer;
 }
