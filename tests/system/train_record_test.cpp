@@ -78,6 +78,17 @@ TEST_CASE("train: routing that cannot be written is an error before anything is 
   CHECK(!test::tensors_of(folder, "run", 1).empty());
 }
 
+TEST_CASE("train: --json prints JSON alone, with a profile too") {
+  const TempDir folder;
+  test::make_shards(folder);
+  const auto run = test::train_arguments(folder, "run", {"--set", "steps=2", "--no-checkpoint", "--json", "--profile"});
+  std::istringstream lines(run_stepc_well(run).out);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) CHECK_MESSAGE(parse_json(line, "line").has_value(), line);
+  CHECK(count > 0);
+  CHECK(test::text_of(folder.file("run/profile.json")).find("\"kernels\"") != std::string::npos);
+}
+
 TEST_CASE("train: the parameter table is written, its dtypes are said") {
   const TempDir folder;
   test::make_shards(folder);

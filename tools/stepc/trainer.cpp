@@ -292,7 +292,7 @@ Status Trainer::write_profile() {
   if (options_.profile) {
     const auto peaks = device_peaks(session_.arch());
     const std::vector<ProfileRow> rows = profile_rows(times, peaks);
-    fmt::print("{}", profile_text(rows, peaks));
+    if (!options_.json) fmt::print("{}", profile_text(rows, peaks));
     STEPC_TRY(write_file_atomic(options_.run + "/profile.json", profile_json(rows, peaks)));
   }
   return options_.trace.empty() ? Status{} : write_file_atomic(options_.trace, trace_json(times));
