@@ -126,8 +126,12 @@ Status Trainer::explain_bad_step() {
     outputs.error().message = fmt::format("step {}: {}", step_ + 1, outputs.error().message);
     return tl::unexpected(std::move(outputs).error());
   }
-  return system_error("step {}: the loss is {}, and no kernel wrote a NaN; weights are those of step {}", step_ + 1,
-                      scalar_of(*outputs, "loss"), step_);
+  std::string values;
+  for (const char* name : {"loss", "aux", "grad_norm"})
+    if (outputs->contains(name))
+      values += fmt::format("{}{} {}", values.empty() ? "" : ", ", name, scalar_of(*outputs, name));
+  return system_error("step {}: not all of {} are finite, and no kernel wrote a NaN; weights are those of step {}",
+                      step_ + 1, values, step_);
 }
 
 }  // namespace stepc
