@@ -1,5 +1,6 @@
 // The seam between the executor and what runs kernels. Calls are in order: each sees the effects of those
-// before it. Errors name the call. Addresses are the device's own; only copy_in and copy_out cross over.
+// before it. Errors name the call. Addresses are the device's own; only copy_in and copy_out and their later forms
+// cross over.
 #pragma once
 
 #include <cstdint>

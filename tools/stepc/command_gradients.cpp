@@ -63,11 +63,9 @@ Result<std::map<std::string, HostTensor>> run_gradients(Executor& executor, cons
   const auto ids = static_cast<size_t>(config.train.batch * config.model.seq);
   std::vector<int32_t> tokens(ids), targets(ids);
   windows.fill(place.position, config.train.batch, tokens, targets);
-  const auto view = [&](const std::vector<int32_t>& values) {
-    return HostTensorView{{Dtype::i32, {config.train.batch, config.model.seq}},
-                          {reinterpret_cast<const char*>(values.data()), values.size() * 4}};
-  };
-  std::map<std::string, HostTensorView> inputs = {{"tokens", view(tokens)}, {"targets", view(targets)}};
+  const Shape shape = {config.train.batch, config.model.seq};
+  std::map<std::string, HostTensorView> inputs = {{"tokens", ids_view(tokens, shape)},
+                                                  {"targets", ids_view(targets, shape)}};
   const ScalarInput aux(static_cast<float>(step_scalars(config.train, place.step).aux_coefficient));
   if (!is_dense(config.model)) inputs.emplace("aux_coefficient", aux.view());
   return executor.run("gradients", inputs);
@@ -79,19 +77,6 @@ Status write_gradients(const std::map<std::string, HostTensor>& outputs, const s
   return write_safetensors(path, tensors);
 }
 
-Status write_weights(Executor& executor, const std::string& path) {
-  std::vector<HostTensor> values;
-  std::vector<TensorBytes> tensors;
-  const auto& placed = executor.bundle().persistents.tensors;
-  values.reserve(placed.size());
-  for (const PersistentPlacement& tensor : placed) {
-    STEPC_ASSIGN(HostTensor value, executor.read_persistent(tensor.name));
-    values.push_back(std::move(value));
-    tensors.push_back({tensor.name, tensor.type, values.back().bytes});
-  }
-  return write_safetensors(path, tensors);
-}
-
 Status gradients(const GradientOptions& options) {
   STEPC_ASSIGN(const Place place, find_place(options));
   STEPC_ASSIGN(const Shard shard, Shard::open(options.data, place.config.model.vocab));
@@ -99,9 +84,9 @@ Status gradients(const GradientOptions& options) {
   STEPC_TRY(set_weights(session.executor(), place));
   STEPC_ASSIGN(const auto outputs, run_gradients(session.executor(), place, shard));
   STEPC_TRY(write_gradients(outputs, options.out));
-  if (!options.weights.empty()) STEPC_TRY(write_weights(session.executor(), options.weights));
-  fmt::print("loss {:.6f} at window {}, gradients of {} parameters in {}\n", elements<float>(outputs.at("loss")).at(0),
-             place.position, parameter_table(place.config.model).size(), options.out);
+  if (!options.weights.empty()) STEPC_TRY(write_safetensors(options.weights, persistent_streams(session.executor())));
+  fmt::print("loss {:.6f} at window {}, gradients of {} parameters in {}\n", scalar_of(outputs, "loss"), place.position,
+             parameter_table(place.config.model).size(), options.out);
   return {};
 }
 

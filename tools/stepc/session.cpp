@@ -18,11 +18,9 @@ std::string default_cache_folder() {
   return ".cache/stepc";
 }
 
-}  // namespace
-
-namespace {
 const double g_started = seconds_now();  // before main
-}
+
+}  // namespace
 
 double seconds_of_process() { return seconds_now() - g_started; }
 

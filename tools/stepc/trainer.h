@@ -30,9 +30,9 @@ struct TrainRunOptions {
   bool sequential = false;  // windows in the shard's order instead of shuffled
   bool json = false;        // progress as JSON lines on standard output
   bool profile = false;     // time by kernel beside its floor, at the end and in the run's profile.json
+  std::string trace;        // file for the times of the average step as a trace; empty: none
   bool poison = false;      // NaN in everything that is not kept, before each step
   std::string routing;      // file for the experts of every token, a line a step; empty: none
-  std::string trace;        // file for the same as a trace of the average step; empty: none
 };
 
 class Trainer {
