@@ -157,6 +157,7 @@ Result<std::vector<BundleChoice>> fit_scheduled(Module& module, std::vector<Sche
     STEPC_ASSIGN(const FitReport report, fit_memory(program, layout, workspace_bytes, options.plan, options.fit));
     if (report.candidates > 0) choices.push_back({program.name + "/recompute", fit_choice(report)});
     if (report.chosen.empty()) continue;
+    if (options.report) options.report->recomputed.push_back(fmt::format("{}: {}", program.name, fit_choice(report)));
     programs[p].kernels.clear();
     for (const Group& group : program.groups) {
       STEPC_ASSIGN(ScheduledKernel kernel, target.schedule(program, group));

@@ -22,7 +22,8 @@ struct LowerReport {
   double compile_seconds = 0;
   double plan_seconds = 0;
   int kernels = 0;
-  int cached = 0;  // of them, found in the cache
+  int cached = 0;                       // of them, found in the cache
+  std::vector<std::string> recomputed;  // by program that changed: what backward makes again
 };
 
 struct LowerOptions {

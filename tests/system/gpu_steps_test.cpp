@@ -8,23 +8,6 @@ namespace {
 
 using test::Machine;
 
-// Sizes that Hopper's copy engine can take: rows of whole 16 bytes.
-Config even_config() {
-  Config config;
-  config.model = {.vocab = 61,
-                  .vocab_padded = 64,
-                  .dim = 64,
-                  .heads = 1,
-                  .head_dim = 64,
-                  .layers = 1,
-                  .ffn = 64,
-                  .experts = 2,
-                  .top = 2,
-                  .seq = 33};
-  config.train = {.batch = 2, .steps = 10, .seed = 7, .lr = 1e-3};
-  return config;
-}
-
 // On a GPU attention rounds its weights to bf16 before they are divided by their row's sum, the evaluator after: its
 // results differ by a rounding, and what is made of them by some. Sequences of one token have weights of 1, and leave
 // everything else to be compared closely.
@@ -39,7 +22,7 @@ void check_on(const std::string& arch, const Config& config) {
 }
 
 TEST_CASE("gpu: three steps of a small model for sm_90a are the evaluator's") {
-  Config config = even_config();
+  Config config = test::even_config();
   SUBCASE("whole") {}
   SUBCASE("beside attention") { config.model.seq = 1, config.train.batch = 67; }
   check_on("sm_90a", config);

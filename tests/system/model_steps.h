@@ -7,6 +7,23 @@
 
 namespace stepc::test {
 
+// Sizes that Hopper's copy engine can take: rows of whole 16 bytes.
+inline Config even_config() {
+  Config config;
+  config.model = {.vocab = 61,
+                  .vocab_padded = 64,
+                  .dim = 64,
+                  .heads = 1,
+                  .head_dim = 64,
+                  .layers = 1,
+                  .ffn = 64,
+                  .experts = 2,
+                  .top = 2,
+                  .seq = 33};
+  config.train = {.batch = 2, .steps = 10, .seed = 7, .lr = 1e-3};
+  return config;
+}
+
 // Every persistent tensor after each step, as vectors: single elements near 0 take Adam's steps in either direction.
 // The machine has the module of `config`; `first` is the relative error that is allowed after one step;
 // outputs are sums, and may differ by less.

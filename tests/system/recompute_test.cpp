@@ -5,8 +5,7 @@
 
 #include "compiler/graph/autodiff.h"
 #include "compiler/plan/report.h"
-#include "tests/model/model_run.h"
-#include "tests/system/machine.h"
+#include "tests/system/model_steps.h"
 #include "tests/system/small_run.h"
 
 namespace stepc {
@@ -60,18 +59,8 @@ TEST_CASE("recompute: training on the host is the same to the bit") {
 }
 
 TEST_CASE("recompute: training on a GPU is the same to the bit") {
-  Config config;
-  config.model = {.vocab = 61,
-                  .vocab_padded = 64,
-                  .dim = 64,
-                  .heads = 1,
-                  .head_dim = 64,
-                  .layers = 2,
-                  .ffn = 64,
-                  .experts = 2,
-                  .top = 2,
-                  .seq = 33};
-  config.train = {.batch = 2, .steps = 10, .seed = 7, .lr = 1e-3};
+  Config config = test::even_config();
+  config.model.layers = 2;
   std::string arch = "sm_90a";
   SUBCASE("sm_90a") {}
   SUBCASE("sm_80") { arch = "sm_80"; }

@@ -25,17 +25,6 @@ void remember_signal(int number) { g_signal = number; }
 
 bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-// What backward makes again because the device's memory asks for it, or the user.
-void print_recomputed(const Bundle& bundle) {
-  constexpr std::string_view kSubject = "/recompute";
-  for (const BundleChoice& choice : bundle.choices) {
-    const bool made_again = choice.choice.find(" made again ") != std::string::npos;
-    if (!choice.subject.ends_with(kSubject) || !made_again) continue;
-    const std::string program = choice.subject.substr(0, choice.subject.size() - kSubject.size());
-    fmt::print("recompute {}: {}\n", program, choice.choice);
-  }
-}
-
 JsonValue lists_json(const std::vector<std::vector<int64_t>>& lists) {
   JsonValue::Array made;
   for (const auto& list : lists) made.push_back(JsonValue::list(list));
@@ -70,7 +59,8 @@ Result<Trainer> Trainer::create(const Config& config, const TrainRunOptions& opt
   STEPC_ASSIGN(Windows windows,
                Windows::create(train, config.model.seq, order, static_cast<uint32_t>(config.train.seed)));
   STEPC_ASSIGN(Session session, Session::create(build_model(config, !options.routing.empty()), device));
-  if (!options.json) print_recomputed(session.executor().bundle());
+  if (!options.json)
+    for (const std::string& what : session.start_times().lower.recomputed) fmt::print("recompute {}\n", what);
   STEPC_TRY(make_folder(options.run));
   const int64_t last_step = resume ? resume->state.step : -1;
   std::optional<MetricsLog> routing_log;

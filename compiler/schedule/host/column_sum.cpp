@@ -17,7 +17,6 @@ namespace {
 // then a task's columns are as many as its threads, and more rows are under way.
 constexpr int64_t kRowsTogether = 8;
 constexpr int64_t kRowsOfFewTasks = 32;
-constexpr int64_t kFewTasks = 132;
 
 struct ColumnProblem {
   std::vector<ValueId> reductions;
@@ -34,7 +33,7 @@ struct ColumnProblem {
 void spread_out(const Widths& widths, ColumnProblem& columns) {
   columns.rows_together = kRowsTogether;
   const int64_t tasks = columns.outer * ((columns.columns + columns.columns_per_task - 1) / columns.columns_per_task);
-  if (tasks > kFewTasks || columns.rows < 2 * kRowsOfFewTasks) return;
+  if (tasks > kMultiprocessors || columns.rows < 2 * kRowsOfFewTasks) return;
   columns.width = columns.columns_per_task = pick_width(columns.columns, widths.native, 1);
   columns.rows_together = kRowsOfFewTasks;
 }

@@ -19,9 +19,6 @@
 namespace stepc::host {
 namespace {
 
-// Of a row, that a thread may hold of each value.
-constexpr int64_t kHeldElements = 32;
-
 // Does a task's threads' worth of whole vectors make a row, and is a row all that results are made of?
 bool is_held(const Widths& widths, const RowProblem& rows) {
   if (!widths.is_gpu() || rows.columns == 0 || rows.columns % (widths.native * widths.most_registers) != 0)
@@ -266,7 +263,7 @@ class RowBuilder {
 // Tasks of partials are few: registers a thread, so that all tasks of a card run at once, where what a row holds allows
 // it.
 int registers_wanted(const Problem& problem, const RowProblem& rows) {
-  constexpr int64_t kMultiprocessors = 132, kRegisters = 65536, kFewest = 120;
+  constexpr int64_t kRegisters = 65536, kFewest = 120;
   if (rows.partials.empty() || !is_held(problem.widths, rows)) return 0;
   const int64_t together = (rows.tasks + kMultiprocessors - 1) / kMultiprocessors;
   const int64_t registers = kRegisters / (problem.widths.native * together) / 8 * 8;

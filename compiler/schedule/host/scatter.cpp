@@ -15,8 +15,7 @@ namespace stepc::host {
 namespace {
 
 constexpr int64_t kTasks = 16;
-constexpr int64_t kRowsTogether = 4;   // of x, on a GPU
-constexpr int64_t kHeldElements = 32;  // of a row, that a thread may hold
+constexpr int64_t kRowsTogether = 4;  // of x, on a GPU
 
 struct ScatterProblem {
   ValueId x = ValueId::none;

@@ -3,30 +3,18 @@
 #include <algorithm>
 #include <numeric>
 
+#include "compiler/schedule/region/ranges.h"
 #include "ir/kernel/layout.h"
 #include "ir/support/check.h"
-#include "ir/support/checked.h"
 
 namespace stepc::schedule {
 namespace {
 
-int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
-int64_t floor_rem(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
+using kernel::floor_div;
+using kernel::floor_rem;
 
 int64_t low_of(const std::vector<int64_t>& pattern) { return *std::min_element(pattern.begin(), pattern.end()); }
 int64_t high_of(const std::vector<int64_t>& pattern) { return *std::max_element(pattern.begin(), pattern.end()); }
-
-Range add_ranges(Range a, Range b) {
-  return {checked_add(a.low, b.low).value_or(INT64_MIN), checked_add(a.high, b.high).value_or(INT64_MAX)};
-}
-
-Range scale_range(Range range, int64_t factor) {
-  const auto [low, high] = std::minmax(
-      {checked_mul(range.low, factor).value_or(INT64_MIN), checked_mul(range.high, factor).value_or(INT64_MAX)});
-  return {low, high};
-}
-
-bool fits_i32(Range range) { return range.low >= INT32_MIN && range.high <= INT32_MAX; }
 
 }  // namespace
 

@@ -3,32 +3,18 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ir/kernel/index_facts.h"
+#include "compiler/schedule/region/ranges.h"
 #include "ir/support/check.h"
-#include "ir/support/checked.h"
 
 namespace stepc {
 namespace {
 
+using kernel::floor_div;
+using kernel::floor_rem;
 using kernel::Index;
 using kernel::Range;
 using Table = std::shared_ptr<const std::vector<int64_t>>;
 using KOp = kernel::Op;
-
-int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
-int64_t floor_rem(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
-
-Range add_ranges(Range a, Range b) {
-  return {checked_add(a.low, b.low).value_or(INT64_MIN), checked_add(a.high, b.high).value_or(INT64_MAX)};
-}
-
-Range scale_range(Range range, int64_t factor) {
-  const auto [low, high] = std::minmax(
-      {checked_mul(range.low, factor).value_or(INT64_MIN), checked_mul(range.high, factor).value_or(INT64_MAX)});
-  return {low, high};
-}
-
-bool fits_i32(Range range) { return range.low >= INT32_MIN && range.high <= INT32_MAX; }
 
 template <class Function>
 Table mapped(const Table& table, const Function& function) {

@@ -11,6 +11,9 @@
 
 namespace stepc::schedule {
 
+constexpr int64_t kHeldElements = 32;      // of a row, that a thread may hold of each value
+constexpr int64_t kMultiprocessors = 132;  // for which work is cut where a kernel has few tasks
+
 struct Widths {
   kernel::Target target = kernel::Target::host;
   int warps = 0;                   // of the one role; 0 on the host

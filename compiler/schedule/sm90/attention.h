@@ -22,9 +22,11 @@
 
 namespace stepc::sm90 {
 
-constexpr int64_t kAttentionBlock = 64;  // rows of a product, and of every tensor map's box
-constexpr int64_t kAttentionTile = 128;  // rows of a task: two groups of warps
-constexpr int64_t kAttentionWarps = 4;   // of each group, and of the producer
+constexpr int64_t kAttentionBlock = 64;                        // rows of a product, and of every tensor map's box
+constexpr int64_t kAttentionTile = 128;                        // rows of a task: two groups of warps
+constexpr int64_t kAttentionWarps = 4;                         // of each group, and of the producer
+constexpr int64_t kGroups = kAttentionTile / kAttentionBlock;  // of consumer warps
+constexpr int64_t kFloatBytes = 4;
 
 // Heads of one tensor: [batch, token, head, d], or one part of a packed [batch, token, part, head, d].
 struct HeadTensor {

@@ -25,8 +25,6 @@ using kernel::Value;
 using kernel::hopper::Major;
 using kernel::hopper::wgmma_wait;
 
-constexpr int64_t kGroups = kAttentionTile / kAttentionBlock;
-constexpr int64_t kFloatBytes = 4;
 constexpr int64_t kStatsBytes = kStatsRows * kAttentionBlock * kFloatBytes;
 constexpr int64_t kSumBytes = kAttentionBlock * kAttentionBlock * kFloatBytes;
 

@@ -16,7 +16,6 @@ using kernel::Op;
 using kernel::Ref;
 using kernel::Value;
 
-constexpr int64_t kGroups = kAttentionTile / kAttentionBlock;  // of consumer warps
 constexpr int64_t kSwizzle = 128;
 constexpr int64_t kElementBytes = 2;
 

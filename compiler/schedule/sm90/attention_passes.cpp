@@ -11,9 +11,6 @@ using kernel::Index;
 using kernel::KernelBuilder;
 using kernel::Value;
 
-constexpr int64_t kGroups = kAttentionTile / kAttentionBlock;
-constexpr int64_t kFloatBytes = 4;
-
 }  // namespace
 
 void emit_attention_stats(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
