@@ -3,6 +3,7 @@
 // keep one product under way while they release the stage of the one before, and store their rows while the
 // producer runs ahead into the next tile. Either operand may be stored with k or with its own extent contiguous, so
 // forward, data gradient and weight gradient are one template; TMA fills what lies past the edges with zeros.
+// Where results take much beside the product, a third role makes them (gemm_handoff.h).
 #pragma once
 
 #include <functional>
@@ -105,7 +106,7 @@ struct GemmEpilogue {
   std::function<void(const ProductTile&)> store;  // store_rows() rows of the tile
   std::function<void()> finish;
 };
-// Makes both roles. Declares maps and shared memory: the kernel has its globals and its grid already.
+// Makes the roles. Declares maps and shared memory: the kernel has its globals and its grid already.
 void emit_gemm(kernel::KernelBuilder& builder, const MatmulProblem& problem, const GemmConfig& config,
                const GemmBuffers& buffers, const GemmEpilogue& epilogue);
 

@@ -1,4 +1,4 @@
-// Which tiles a task of Hopper's contraction makes, in which order, and how many blocks of k each has. Both roles walk
+// Which tiles a task of Hopper's contraction makes, in which order, and how many blocks of k each has. All roles walk
 // them alike, and so agree on the turns of the ring that a tile takes.
 //
 // Tiles go along m inside a group of tiles, then along n, then to the next group: what runs at one time shares
