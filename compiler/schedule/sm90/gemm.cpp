@@ -148,8 +148,10 @@ Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, con
     const auto handed = should_hand_over(program, matmul, *plan) ? handed_over(config) : std::nullopt;
     if (handed) {
       config = *handed;
+      // Strips divide a consumer's rows: what keeps these apart from other rows keeps those, so `trial` stands for
+      // them.
       plan = plan_for(kStripRows, kPanel);
-      if (!plan) continue;
+      STEPC_CHECK(plan.has_value(), "{}", plan.error().message);
     }
     // The walk over counted rows needs more of the producer's registers than are left it then.
     if (!handed && plan->tile_loads > 1 && matmul.sizes.counted != CountedAxis::m) give_registers(config);
