@@ -1,6 +1,5 @@
 // Loads and stores. Every access is tagged with its buffer's alias scope: two buffers of a kernel never
-// overlap, except that a result may replace an operand in place, element by element, which the planner allows
-// only where each element is read before it is written.
+// overlap, except that a result may replace an operand that is declared so (docs/kernel_abi.md).
 #include "compiler/emit/host_context.h"
 #include "ir/support/check.h"
 

@@ -45,6 +45,13 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const HostTarget& target) {
                                                                          llvm::CodeGenOptLevel::Aggressive));
 }
 
+// A result may be the same memory as an operand that it overwrites, of as many bytes.
+bool may_overlap(const kernel::Buffer& a, const kernel::Buffer& b) {
+  const auto bytes = [](const kernel::Buffer& buffer) { return numel(buffer.shape) * dtype_bytes(buffer.dtype); };
+  const bool both_global = a.space == kernel::Space::global && b.space == kernel::Space::global;
+  return both_global && (a.overwritten || b.overwritten) && bytes(a) == bytes(b);
+}
+
 // A scope a buffer, so that stores to one do not hold back loads from another.
 void make_alias_scopes(HostContext& context) {
   llvm::MDBuilder metadata(context.module.getContext());
@@ -55,7 +62,7 @@ void make_alias_scopes(HostContext& context) {
   for (size_t i = 0; i < scopes.size(); ++i) {
     std::vector<llvm::Metadata*> others;
     for (size_t j = 0; j < scopes.size(); ++j)
-      if (j != i) others.push_back(scopes[j]);
+      if (j != i && !may_overlap(context.kernel.buffers[i], context.kernel.buffers[j])) others.push_back(scopes[j]);
     context.alias_scope[i] = llvm::MDNode::get(context.module.getContext(), {scopes[i]});
     context.noalias_scopes[i] = llvm::MDNode::get(context.module.getContext(), others);
   }

@@ -48,9 +48,7 @@ class InPlace {
     const int maker = group_making(root);
     if (maker < 0) return false;
     const Group& group = program_.groups[static_cast<size_t>(maker)];
-    const bool in_order = group.schedule == Template::pointwise || group.schedule == Template::matmul ||
-                          group.schedule == Template::column_sum;
-    if (!in_order) return false;
+    if (!can_assign_in_place(group)) return false;
     const auto readers = readers_.find(name);
     if (readers == readers_.end()) return true;
     return std::all_of(readers->second.begin(), readers->second.end(), [&](size_t n) {
@@ -95,6 +93,11 @@ std::vector<ValueId> root_values(const Program& program) {
     roots[index_of(node.results[0])] = roots[index_of(node.operands[0])];
   }
   return roots;
+}
+
+bool can_assign_in_place(const Group& group) {
+  return group.schedule == Template::pointwise || group.schedule == Template::matmul ||
+         group.schedule == Template::column_sum;
 }
 
 std::vector<bool> in_place_assigns(const Program& program, const std::vector<Unit>& order) {

@@ -16,6 +16,10 @@ namespace stepc {
 // from.
 std::vector<ValueId> root_values(const Program& program);
 
+// Whether a kernel of the group's template may write the new value over the one that it reads: where it reads an
+// element by pointwise ops alone, it writes it afterwards and in the same task.
+bool can_assign_in_place(const Group& group);
+
 // For every node: true if it is an assign that can be done in place. `order` is the order of execution.
 std::vector<bool> in_place_assigns(const Program& program, const std::vector<Unit>& order);
 

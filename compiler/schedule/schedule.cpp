@@ -1,6 +1,7 @@
 #include "compiler/schedule/schedule.h"
 
 #include "compiler/schedule/host/templates.h"
+#include "compiler/schedule/overwritten.h"
 #include "ir/graph/fused.h"
 #include "ir/support/check.h"
 
@@ -39,6 +40,7 @@ Result<ScheduledKernel> schedule_host(const Program& program, const Group& group
   scheduled.grid = draft.built.grid;
   scheduled.problem = std::move(text);
   scheduled.config = std::move(draft.built.config);
+  mark_overwritten(program, group, scheduled);
   return scheduled;
 }
 

@@ -4,6 +4,7 @@
 
 #include "compiler/schedule/cuda/one_role.h"
 #include "compiler/schedule/cuda/templates.h"
+#include "compiler/schedule/overwritten.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/schedule/sm90/templates.h"
 #include "ir/graph/fused.h"
@@ -27,9 +28,7 @@ Result<std::optional<ScheduledKernel>> schedule_hopper(const Program& program, c
   STEPC_UNREACHABLE("template {}", static_cast<int>(group.schedule));
 }
 
-}  // namespace
-
-Result<ScheduledKernel> schedule_gpu(const Program& program, const Group& group, const GpuTarget& target) {
+Result<ScheduledKernel> schedule_any(const Program& program, const Group& group, const GpuTarget& target) {
   if (target.has_sm90()) {
     STEPC_ASSIGN(std::optional<ScheduledKernel> hopper, schedule_hopper(program, group, target));
     if (hopper) return std::move(*hopper);
@@ -45,6 +44,14 @@ Result<ScheduledKernel> schedule_gpu(const Program& program, const Group& group,
     case Template::route: return cuda::schedule_one_role(program, group);
   }
   STEPC_UNREACHABLE("template {}", static_cast<int>(group.schedule));
+}
+
+}  // namespace
+
+Result<ScheduledKernel> schedule_gpu(const Program& program, const Group& group, const GpuTarget& target) {
+  STEPC_ASSIGN(ScheduledKernel scheduled, schedule_any(program, group, target));
+  mark_overwritten(program, group, scheduled);
+  return scheduled;
 }
 
 }  // namespace stepc

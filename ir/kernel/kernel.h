@@ -92,6 +92,7 @@ struct Buffer {
   Shape shape;                       // barrier: [count]
   std::vector<int64_t> strides;      // elements; empty: dense row-major. Global operands may be strided.
   int64_t swizzle_bytes = 0;         // shared tiles and maps: 0, 32, 64 or 128
+  bool overwritten = false;          // global, only read: a result may be written over it, see docs/kernel_abi.md
   BufferId map_of = BufferId::none;  // map: the global tensor
   Shape box;                         // map: the extent of one copy
   int64_t arrivals = 0;              // barrier: arrivals that complete a phase

@@ -90,6 +90,7 @@ Status ParseState::buffer(Space space) {
   if (space == Space::global && reader.accept("strides")) {
     STEPC_ASSIGN(declared.strides, integers("strides"));
   }
+  declared.overwritten = space == Space::global && reader.accept("overwritten");
   if (space == Space::shared || space == Space::map) {
     STEPC_ASSIGN(declared.swizzle_bytes, optional_integer("swizzle", 0, 128));
   }

@@ -240,6 +240,7 @@ class Printer {
         break;
     }
     if (!buffer.strides.empty()) text += " strides " + shape_text(buffer.strides);
+    if (buffer.overwritten) text += " overwritten";
     if (buffer.swizzle_bytes != 0) text += fmt::format(" swizzle {}", buffer.swizzle_bytes);
     return text + "\n";
   }

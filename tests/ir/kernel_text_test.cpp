@@ -112,9 +112,10 @@ TEST_CASE("a built kernel prints, and parses to the same text") {
     });
     builder.when(equal(row % 2, 0), [&] { builder.store(builder.constant(1, Dtype::bf16), y, {row, 0}); });
   });
-  const Kernel kernel = builder.finish();
+  Kernel kernel = builder.finish();
+  kernel.buffers[0].overwritten = true;
   const std::string expected = R"(kernel @scale.rows host
-global %x: f32[1023, 250] strides [256, 1]
+global %x: f32[1023, 250] strides [256, 1] overwritten
 global %ids: i32[1023]
 global %y: bf16[1023, 250]
 shared %scratch: f32[250]
