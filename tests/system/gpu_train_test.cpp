@@ -70,6 +70,27 @@ TEST_CASE("gpu train: the start is told, and a second one compiles nothing") {
   CHECK(started("warm") == std::pair<int64_t, int64_t>(kernels, 0));
 }
 
+TEST_CASE("train: additions in no fixed order are told where there are any, not where they are merely allowed") {
+  const TempDir folder;
+  test::make_shards(folder);
+  const auto told = [&](std::vector<std::string> arguments) {
+    for (const char* more : {"--set", "steps=1", "--no-checkpoint"}) arguments.emplace_back(more);
+    const std::string out = run_stepc_well(arguments).out;
+    const size_t at = out.find("attention_gradient=atomic ");
+    return at == std::string::npos ? "" : out.substr(at, out.find('\n', at) - at);
+  };
+  const std::string nothing =
+      "attention_gradient=atomic changes nothing here: no kernel of this run adds in any other than a fixed order";
+  const std::vector<std::string> atomic = {"--set", "attention_gradient=atomic"};
+  CHECK(told(test::train_arguments(folder, "host", atomic)) == nothing);
+  CHECK(told(emulator_arguments(folder, "portable", atomic)) == nothing);  // Hopper's template takes no heads of 16
+  CHECK(told(emulator_arguments(folder, "fixed", {})) == "");
+  const std::vector<std::string> hopper = {
+      "--set", "attention_gradient=atomic", "--set", "dim=64", "--set", "head_dim=64", "--set", "batch=1"};
+  CHECK(told(emulator_arguments(folder, "hopper", hopper)) ==
+        "attention_gradient=atomic adds in no fixed order: another run may not give the same bits");
+}
+
 TEST_CASE("gpu train: a step that is no number ends the run, named, with the weights of the step before") {
   const TempDir folder;
   test::make_shards(folder);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -24,6 +25,13 @@ volatile std::sig_atomic_t g_signal = 0;
 void remember_signal(int number) { g_signal = number; }
 
 bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+
+// What a schedule chose, not what the configuration allows it.
+bool adds_in_any_order(const Bundle& bundle) {
+  return std::any_of(bundle.kernels.begin(), bundle.kernels.end(), [](const BundleKernel& kernel) {
+    return kernel.config.find("in no fixed order") != std::string::npos;
+  });
+}
 
 JsonValue lists_json(const std::vector<std::vector<int64_t>>& lists) {
   JsonValue::Array made;
@@ -240,8 +248,10 @@ Result<int> Trainer::run() {
   std::signal(SIGTERM, remember_signal);
   if (!options_.json) fmt::print("{}; {} tokens in {}\n", session_.start_times().text(), train_.count(), options_.data);
   if (!options_.json && config_.model.attention_gradient == AttentionGradient::atomic)
-    fmt::print(
-        "attention_gradient=atomic: float additions in no fixed order, another run may not give the same bits\n");
+    fmt::print("attention_gradient=atomic {}\n",
+               adds_in_any_order(session_.executor().bundle())
+                   ? "adds in no fixed order: another run may not give the same bits"
+                   : "changes nothing here: no kernel of this run adds in any other than a fixed order");
   STEPC_TRY(write_parameter_table());
   first_step_ = step_;
   started_ = seconds_now();
