@@ -105,6 +105,14 @@ class Sides(unittest.TestCase):
         self.assertEqual(names(1), [("equal", "default"), ("equal", "stepc"), ("own", "default"), ("own", "counts"),
                                     ("own", "rows")])
 
+    def test_a_tier_of_an_even_period_turns_too(self):
+        options = self.options("--mode", "equal", "--tier", "default", "--tier", "max-autotune:2", "--tier", "eager:4")
+        rounds = [[what.label for _, _, what in plan_round(options, number)] for number in range(8)]
+        self.assertEqual(rounds, [["stepc", "default", "max-autotune", "eager"], ["default", "stepc"],
+                                  ["max-autotune", "stepc", "default"], ["default", "stepc"],
+                                  ["eager", "stepc", "default", "max-autotune"], ["default", "stepc"],
+                                  ["max-autotune", "stepc", "default"], ["default", "stepc"]])
+
     def test_both_commands_ask_for_the_same_thing(self):
         options = self.options("--set", "layers=2", "--batch", "4")
         ours = " ".join(stepc_command(options, parse_variant("a:--no-graph,experts=all"), "own", "F"))
@@ -290,6 +298,28 @@ class Rounds(unittest.TestCase):
         old = [{**r, "stepc_build": "other", "round": -1, "visit": "v"} for r in rows]
         (report,) = paired_report.report_of(old + rows)
         self.assertEqual((report["left_out"], report["rounds"]), (2, 1))
+
+    def test_visits_that_differ_are_reported_apart(self):
+        self.visit("--mode", "equal")
+        rows = self.rows()
+        self.assertEqual(rows[0]["steps"], 12)
+        again = lambda visit, **facts: [{**r, "visit": visit, "round": 1, **(facts if r["side"] == "pytorch" else {})}
+                                        for r in rows]
+        self.assertEqual([r["rounds"] for r in paired_report.report_of(rows + again("v"))], [2])
+        newer = paired_report.report_of(rows + again("v", torch="10.0"))
+        self.assertEqual([(r["rounds"], r["torch"]) for r in newer], [(1, ["9.9"]), (1, ["10.0"])])
+        longer = [{**r, "steps": 20} for r in again("v")]
+        # A visit of which torch's side failed goes with the visit of as many steps.
+        failed = [{k: v for k, v in r.items() if k != "torch"} for r in longer]
+        failed = [{**r, "visit": "w", "round": 2} for r in failed]
+        reports = paired_report.report_of(rows + longer + failed)
+        self.assertEqual([(r["rounds"], r["steps"]) for r in reports], [(1, 12), (2, 20)])
+        self.assertIn("; 20 steps; ", paired_report.setting_text(reports[1]))
+
+    def test_rows_without_a_number_of_steps_tell_it(self):
+        self.visit("--mode", "equal")
+        old = [{k: v for k, v in r.items() if k != "steps"} for r in self.rows()]
+        self.assertEqual([r["steps"] for r in paired_report.report_of(old)], [12])
 
     def test_dry_run_prints_the_commands(self):
         done = self.visit("--dry-run", "--mode", "equal")

@@ -95,12 +95,16 @@ def check(options):
 
 
 def plan_round(options, number):
-    """(mode, side, variant or tier) in the order they run: within a mode the order is reversed every second round."""
+    """(mode, side, variant or tier) in the order they run. Within a mode a tier comes behind stepc and before it in
+    turns, by how often it has been due: by the round's number, one of every second round would always come behind."""
+    due = [t for t in options.tiers if t.is_due(number)]
+    before = [("pytorch", t) for t in reversed(due) if number // t.every % 2 == 1]
+    behind = [("pytorch", t) for t in due if number // t.every % 2 == 0]
     planned = []
     for mode in options.modes:
-        sides = [("stepc", v) for v in variants_of(options.variants, mode)]
-        sides += [("pytorch", t) for t in options.tiers if t.is_due(number)]
-        planned += [(mode, side, what) for side, what in (sides if number % 2 == 0 else reversed(sides))]
+        ours = [("stepc", v) for v in variants_of(options.variants, mode)]
+        sides = before + (ours if number % 2 == 0 else ours[::-1]) + behind
+        planned += [(mode, side, what) for side, what in sides]
     return planned
 
 
@@ -174,8 +178,8 @@ def describe(options):
     now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
     return {"visit": f"{now}-{os.getpid()}", "host_cores": os.cpu_count(),
             **gpu_samples.card_of(options.smi, options.gpu), "preset": options.preset, "set": sorted(options.set),
-            "batch": options.batch, "warmup": options.warmup, "data": os.path.basename(options.data),
-            "stepc_build": stepc_build(options.stepc)}
+            "batch": options.batch, "steps": options.steps, "warmup": options.warmup,
+            "data": os.path.basename(options.data), "stepc_build": stepc_build(options.stepc)}
 
 
 def side_fields(side, what):

@@ -18,6 +18,31 @@ def setting_of(row):
             row.get("data"))
 
 
+def visit_facts(rows):
+    """What all of a visit's processes had in common, beside the setting; None where no row tells."""
+    told = lambda values: next((v for v in values if v is not None), None)
+    steps = [r.get("steps") or (r["warmup"] + r["timed_steps"] if "timed_steps" in r else None) for r in rows]
+    return told(steps), told(r.get("warmup") for r in rows), told(r.get("torch") for r in rows)
+
+
+def comparable(rows):
+    """The rows of one setting, visits apart that differ in steps, warm-up or version of torch: their medians, losses
+    and ratios are not of one thing. A visit that lacks one of the facts joins the newest that has the others."""
+    by_visit, groups = {}, []  # groups: [facts, rows]
+    for r in rows:
+        by_visit.setdefault(r["visit"], []).append(r)
+    for visit in by_visit.values():
+        facts = visit_facts(visit)
+        agrees = lambda known: all(None in pair or pair[0] == pair[1] for pair in zip(facts, known))
+        group = next((g for g in reversed(groups) if agrees(g[0])), None)
+        if group is None:
+            groups.append([facts, list(visit)])
+            continue
+        group[0] = tuple(b if a is None else a for a, b in zip(group[0], facts))
+        group[1] += visit
+    return [group for _, group in groups]
+
+
 def newest_build(rows):
     """Rows of visits with the build of stepc that ran last, and how many that leaves out."""
     build = max(rows, key=lambda r: (r["round"], r["place"])).get("stepc_build")
@@ -89,7 +114,7 @@ def setting_summary(rows):
             "torch": unique("torch"), "cudnn": unique("cudnn"), "dates": unique("date"), "visits": len(unique("visit")),
             "rounds": len({(r["visit"], r["round"]) for r in rows}), "stepc_build": build, "left_out": left_out,
             "preset": last.get("preset"), "set": last.get("set", []), "batch": last.get("batch"),
-            "data": last.get("data"), "warmup": unique("warmup"), "modes": modes,
+            "data": last.get("data"), "steps": visit_facts(rows)[0], "warmup": unique("warmup"), "modes": modes,
             "missing": [m for m in NAMES if m not in modes]}
 
 
@@ -97,7 +122,7 @@ def report_of(rows):
     by_setting = {}
     for r in rows:
         by_setting.setdefault(setting_of(r), []).append(r)
-    return [setting_summary(group) for group in by_setting.values()]
+    return [setting_summary(group) for setting in by_setting.values() for group in comparable(setting)]
 
 
 # ---- Markdown --------------------------------------------------------------------------------------------------------
@@ -177,7 +202,8 @@ def setting_text(s):
     limit = f" ({', '.join(s['power_limit'])})" if s["power_limit"] else ""
     facts = [(s["card"] or "unknown card") + limit, named("driver", s["driver"]), named("torch", s["torch"]),
              named("cuDNN", s["cudnn"]), named("", s["dates"]), f"rounds: {s['rounds']}, visits: {s['visits']}",
-             named("warm-up steps", s["warmup"]), s["data"], f"stepc build {s['stepc_build']}"]
+             f"{s['steps']} steps" if s["steps"] else "", named("warm-up steps", s["warmup"]), s["data"],
+             f"stepc build {s['stepc_build']}"]
     lines = [title, "", "; ".join(filter(None, facts)) + ".", ""]
     if s["left_out"]:
         lines += [f"{s['left_out']} rows of other builds of stepc are left out.", ""]
