@@ -15,10 +15,11 @@ class Overwritten {
 
   bool may_be(ValueId operand) const {
     const Node& source = program_.producer(roots_[index_of(operand)]);
-    if (source.op == Op::param || source.op == Op::state) return is_assigned(source.attrs.text(AttrKey::name));
-    return source.op != Op::input && std::any_of(results_.begin(), results_.end(), [&](ValueId result) {
-             return can_overwrite(program_, group_, operand, result);
-           });
+    const bool persists = source.op == Op::param || source.op == Op::state;
+    if (persists && is_assigned(source.attrs.text(AttrKey::name))) return true;
+    // Asked of inputs too, which nothing overwrites: kernels that differ in that alone would not be one.
+    return std::any_of(results_.begin(), results_.end(),
+                       [&](ValueId result) { return can_overwrite(program_, group_, operand, result); });
   }
 
  private:
