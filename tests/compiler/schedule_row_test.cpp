@@ -181,6 +181,29 @@ TEST_CASE("rows scattered: several to one row, none to another") {
   }
 }
 
+// The evaluator refuses such an index; a kernel skips it, and writes nothing that is another row's.
+TEST_CASE("rows scattered: an index that names no row is skipped") {
+  for (int64_t rows : {1, 2, 21, 40}) {
+    const TensorType type{Dtype::i32, {61}};
+    Tensor index{type, {}}, misled{type, {}};
+    const std::vector<double> nowhere = {INT32_MIN, -16, -21, -2, static_cast<double>(rows), 48, 1000, INT32_MAX};
+    for (int64_t n = 0; n < 61; ++n) {
+      const bool wrong = n % 3 == 0 || n == 60;
+      index.data.push_back(wrong ? -1 : static_cast<double>(n * 7 % rows));
+      misled.data.push_back(wrong ? nowhere[static_cast<size_t>(n / 3) % nowhere.size()] : index.data.back());
+    }
+    run_everywhere(
+        {fmt::format("scatter to {} rows", rows),
+         Template::scatter,
+         [&](GraphBuilder& g) {
+           const ValueId x = g.input("x", {Dtype::f32, {61, 40}});
+           g.output("sum", g.emit1(Op::scatter_add_rows, {x, g.input("index", type)}, {}, {Dtype::f32, {rows, 40}}));
+         },
+         {1e-6, 1e-6}},
+        {{"index", index}}, {{"index", misled}});
+  }
+}
+
 TEST_CASE("routing: ties, overflow and empty slots") {
   struct Sizes {
     int64_t tokens, experts, top, capacity;
