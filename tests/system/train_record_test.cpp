@@ -63,6 +63,39 @@ TEST_CASE("train: loads are what the recorded choices add up to, recording chang
   }
 }
 
+TEST_CASE("train: loads, shares kept and recorded choices of an accumulated step are those of all its parts") {
+  const TempDir folder;
+  test::make_shards(folder);
+  const auto choices_of = [&](const std::string& run, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--record-routing", folder.file(run + ".jsonl"), "--set", "steps=1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    run_stepc_well(test::train_arguments(folder, run, arguments));
+    const std::vector<JsonValue> lines = lines_of(folder.file(run + ".jsonl"));
+    REQUIRE(lines.size() == 1);
+    return integers(JsonCursor(lines[0], "routing").member("experts").value().items().value().at(0));
+  };
+  constexpr size_t kPart = 4 * 16 * 2;  // batch, tokens, experts of a token
+  const std::vector<int64_t> plain = choices_of("plain", {});
+  const std::vector<int64_t> all = choices_of("accumulated", {"--set", "accumulation=3"});
+  REQUIRE(plain.size() == kPart);
+  REQUIRE(all.size() == 3 * kPart);
+  CHECK(std::equal(plain.begin(), plain.end(), all.begin()));  // the same windows, the same weights
+  CHECK(!std::equal(plain.begin(), plain.end(), all.begin() + kPart));
+
+  std::vector<int64_t> loads(4);
+  int64_t kept = 0;
+  for (size_t part = 0; part < 3; ++part) {
+    std::vector<int64_t> counted(4);
+    for (size_t i = 0; i < kPart; ++i) ++counted.at(static_cast<size_t>(all[part * kPart + i]));
+    for (size_t e = 0; e < 4; ++e) loads[e] += counted[e], kept += std::min<int64_t>(counted[e], kPart / 4);
+  }
+  const std::vector<JsonValue> metrics = lines_of(folder.file("accumulated/metrics.jsonl"));
+  const JsonCursor line(metrics[0], "metrics");
+  CHECK(integers(line.member("expert_counts").value().items().value().at(0)) == loads);
+  const double share = line.member("kept_share").value().items().value().at(0).number().value();
+  CHECK(share == doctest::Approx(static_cast<double>(kept) / (3 * kPart)).epsilon(1e-12));
+}
+
 TEST_CASE("train: routing that cannot be written is an error before anything is lost") {
   const TempDir folder;
   test::make_shards(folder);

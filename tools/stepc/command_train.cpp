@@ -95,8 +95,10 @@ void register_train(CLI::App& app, Outcome& outcome) {
   command->add_flag("--profile", run.profile,
                     "Time by kernel beside its roofline floor, at the end and in RUN/profile.json");
   command->add_flag("--poison", run.poison, "Fill all that a step does not keep with NaN before it: changes nothing");
-  command->add_option("--record-routing", run.routing,
-                      "File for the experts of every token, a JSON line a step; of accumulated steps the last part's");
+  command->add_option(
+      "--record-routing", run.routing,
+      "File for the experts of every token, a JSON line a step: by layer, the experts of each token in order,"
+      " of accumulated steps one part after the other");
   command->add_option("--trace", run.trace, "File for the average step as a trace, for Chrome's or Perfetto's viewer");
   command->callback([options, &outcome] { outcome.status = train(*options, outcome); });
 }

@@ -47,13 +47,15 @@ class Trainer {
   Result<int> run();
 
  private:
+  // Of an accumulated step, over all of its micro steps.
   struct StepResult {
     double loss = 0;
     std::optional<double> aux;
     std::optional<double> grad_norm;
-    std::vector<double> kept;                   // share of assignments that found a slot, by layer
-    std::vector<std::vector<int64_t>> counts;   // assignments to each expert before dropping, by layer
-    std::vector<std::vector<int64_t>> choices;  // experts of (token, rank), by layer; empty unless they are recorded
+    std::vector<double> kept;                  // share of assignments that found a slot, by layer
+    std::vector<std::vector<int64_t>> counts;  // assignments to each expert before dropping, by layer
+    // Experts of (micro step, token, rank), by layer; empty unless they are recorded.
+    std::vector<std::vector<int64_t>> choices;
   };
 
   Trainer(Config config, TrainRunOptions options, Session session, Shard train, std::optional<Shard> held_out,
@@ -77,7 +79,8 @@ class Trainer {
   void prepare_batch();
   Status start_part(const RunOptions& how);
   Status start_step();
-  Result<Executor::Outputs> step_outputs(const RunOptions& how);
+  void add_part(const Executor::Outputs& outputs, StepResult& result) const;
+  Result<StepResult> outcome(const RunOptions& how);
   Result<StepResult> step();
   Status land(const std::vector<RunHandle>& runs);
   Status explain_bad_step();

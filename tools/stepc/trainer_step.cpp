@@ -2,7 +2,6 @@
 // while the device is still at the rest of it; then the next may be started behind it. What the host decides by the
 // outputs (is the loss a number?) is decided before, so that a bad step is followed by none.
 #include <cmath>
-#include <cstring>
 
 #include "model/programs.h"
 #include "model/schedule.h"
@@ -73,36 +72,45 @@ Status Trainer::start_step() {
   return {};
 }
 
-// The outputs of the update that was started, with the rest of its parts. The loss is the mean of the micro steps', so
-// that one that is no number shows; the other outputs are those of the last.
-Result<Executor::Outputs> Trainer::step_outputs(const RunOptions& how) {
+// Adds what a step, or one part of an accumulated one, has put out: losses are means over the parts, so that one that
+// is no number shows; loads are sums, choices follow one another.
+void Trainer::add_part(const Executor::Outputs& outputs, StepResult& result) const {
+  const auto parts = static_cast<double>(config_.train.accumulation);
+  result.loss += scalar_of(outputs, "loss") / parts;
+  if (outputs.contains("aux")) result.aux = result.aux.value_or(0) + scalar_of(outputs, "aux") / parts;
+  const int64_t capacity = expert_capacity(config_.model, config_.train.batch * config_.model.seq);
+  const auto counts = by_layer(outputs, "count"), choices = by_layer(outputs, "choices");
+  result.counts.resize(counts.size());
+  result.kept.resize(counts.size());
+  for (size_t layer = 0; layer < counts.size(); ++layer) {
+    std::vector<int64_t>& sums = result.counts[layer];
+    sums.resize(counts[layer].size());
+    for (size_t e = 0; e < sums.size(); ++e) sums[e] += counts[layer][e];
+    result.kept[layer] += kept_share(counts[layer], capacity) / parts;
+  }
+  result.choices.resize(choices.size());
+  for (size_t layer = 0; layer < choices.size(); ++layer)
+    result.choices[layer].insert(result.choices[layer].end(), choices[layer].begin(), choices[layer].end());
+}
+
+// What the update that was started puts out; the rest of its parts is started on the way.
+Result<Trainer::StepResult> Trainer::outcome(const RunOptions& how) {
   Executor& executor = session_.executor();
+  StepResult result;
   STEPC_ASSIGN(Executor::Outputs outputs, executor.outputs(flight_.back()));
-  if (!accumulates()) return outputs;
-  double loss_sum = scalar_of(outputs, "loss");
-  while (part_ < config_.train.accumulation) {
+  add_part(outputs, result);
+  while (accumulates() && part_ <= config_.train.accumulation) {
+    const bool reads_batch = part_ < config_.train.accumulation;
     STEPC_TRY(start_part(how));
     STEPC_ASSIGN(outputs, executor.outputs(flight_.back()));
-    loss_sum += scalar_of(outputs, "loss");
+    if (reads_batch) add_part(outputs, result);
   }
-  const auto mean = static_cast<float>(loss_sum / static_cast<double>(config_.train.accumulation));
-  std::memcpy(outputs.at("loss").bytes.data(), &mean, sizeof mean);
-  STEPC_TRY(start_part(how));
-  STEPC_ASSIGN(Executor::Outputs more, executor.outputs(flight_.back()));
-  outputs.merge(more);
-  return outputs;
+  if (outputs.contains("grad_norm")) result.grad_norm = scalar_of(outputs, "grad_norm");
+  return result;
 }
 
 Result<Trainer::StepResult> Trainer::step() {
-  STEPC_ASSIGN(const auto outputs, step_outputs(run_options()));
-  StepResult result;
-  result.loss = scalar_of(outputs, "loss");
-  if (outputs.contains("aux")) result.aux = scalar_of(outputs, "aux");
-  if (outputs.contains("grad_norm")) result.grad_norm = scalar_of(outputs, "grad_norm");
-  const int64_t capacity = expert_capacity(config_.model, config_.train.batch * config_.model.seq);
-  result.counts = by_layer(outputs, "count");
-  result.choices = by_layer(outputs, "choices");
-  for (const auto& counts : result.counts) result.kept.push_back(kept_share(counts, capacity));
+  STEPC_ASSIGN(StepResult result, outcome(run_options()));
   if (is_bad(result.loss, result.aux, result.grad_norm)) STEPC_TRY(explain_bad_step());
   ++step_;
   return result;
@@ -121,15 +129,14 @@ Status Trainer::explain_bad_step() {
   flight_.clear();
   const RunOptions check = {.check = true};
   Status status = start_part(check);
-  Result<Executor::Outputs> outputs = status ? step_outputs(check) : tl::unexpected(std::move(status).error());
-  if (!outputs) {
-    outputs.error().message = fmt::format("step {}: {}", step_ + 1, outputs.error().message);
-    return tl::unexpected(std::move(outputs).error());
+  Result<StepResult> result = status ? outcome(check) : tl::unexpected(std::move(status).error());
+  if (!result) {
+    result.error().message = fmt::format("step {}: {}", step_ + 1, result.error().message);
+    return tl::unexpected(std::move(result).error());
   }
-  std::string values;
-  for (const char* name : {"loss", "aux", "grad_norm"})
-    if (outputs->contains(name))
-      values += fmt::format("{}{} {}", values.empty() ? "" : ", ", name, scalar_of(*outputs, name));
+  std::string values = fmt::format("loss {}", result->loss);
+  if (result->aux) values += fmt::format(", aux {}", *result->aux);
+  if (result->grad_norm) values += fmt::format(", grad_norm {}", *result->grad_norm);
   return system_error("step {}: not all of {} are finite, and no kernel wrote a NaN; weights are those of step {}",
                       step_ + 1, values, step_);
 }
