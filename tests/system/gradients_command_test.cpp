@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/text/json.h"
+#include "runtime/safetensors.h"
 #include "tests/support/oracle.h"
 #include "tests/support/tensor_file.h"
 #include "tests/system/small_run.h"
@@ -33,6 +34,38 @@ double loss_of_step(const TempDir& folder, const std::string& run, int64_t step)
   }
   FAIL("no step " << step);
   return 0;
+}
+
+TEST_CASE("gradients: the same bits with everything made again that can be") {
+  const TempDir folder;
+  test::make_shards(folder);
+  const auto made = [&](const std::string& recompute) {
+    const auto said = run_stepc_well(gradient_arguments(folder, {"--set", "layers=2", "--recompute", recompute}));
+    CHECK((said.out.find("recompute gradients: all: ") != std::string::npos) == (recompute == "all"));
+    return test::text_of(folder.file("gradients"));
+  };
+  CHECK(made("all") == made("none"));
+}
+
+TEST_CASE("run: a training step is the same to the bit with everything made again that can be") {
+  const TempDir folder;
+  std::vector<TensorBytes> inputs;
+  const std::string ids(4 * 16 * 4, '\0'), scalar(4, '\0');
+  for (const char* name : {"tokens", "targets"}) inputs.push_back({name, {Dtype::i32, {4, 16}}, ids});
+  for (const char* name : {"lr", "inv_bias1", "inv_bias2", "aux_coefficient"})
+    inputs.push_back({name, {Dtype::f32, {}}, scalar});
+  REQUIRE(write_safetensors(folder.file("in"), inputs).has_value());
+  const auto made = [&](const std::string& recompute) {
+    std::vector<std::string> arguments = test::train_arguments(folder, "unused", {"--recompute", recompute});
+    arguments[0] = "run";
+    arguments.erase(arguments.begin() + 1, arguments.begin() + 5);  // --run, --data
+    arguments.insert(arguments.end(), {"--program", "step", "--inputs", folder.file("in"), "--outputs",
+                                       folder.file("out"), "--state-out", folder.file("state")});
+    const auto said = run_stepc_well(arguments);
+    CHECK((said.out.find("recompute step: all: ") != std::string::npos) == (recompute == "all"));
+    return test::text_of(folder.file("out")) + test::text_of(folder.file("state"));
+  };
+  CHECK(made("all") == made("none"));
 }
 
 TEST_CASE("gradients: the first moments after one step are a tenth of them, the weights are the initial ones") {

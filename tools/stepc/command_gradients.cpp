@@ -81,6 +81,7 @@ Status gradients(const GradientOptions& options) {
   STEPC_ASSIGN(const Place place, find_place(options));
   STEPC_ASSIGN(const Shard shard, Shard::open(options.data, place.config.model.vocab));
   STEPC_ASSIGN(Session session, Session::create(build_gradients(place.config), options.device));
+  for (const std::string& what : session.start_times().lower.recomputed) fmt::print("recompute {}\n", what);
   STEPC_TRY(set_weights(session.executor(), place));
   STEPC_ASSIGN(const auto outputs, run_gradients(session.executor(), place, shard));
   STEPC_TRY(write_gradients(outputs, options.out));
@@ -98,6 +99,7 @@ void register_gradients(CLI::App& app, Outcome& outcome) {
   options->config.add_to(*command);
   options->device.add_to(*command);
   options->device.add_device_to(*command);
+  options->device.recompute.add_to(*command);
   command->add_option("--data", options->data, "Shard that the batch is taken from")->required();
   command->add_option("--checkpoint", options->checkpoint, "Run folder or one checkpoint (default: initial weights)");
   command

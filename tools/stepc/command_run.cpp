@@ -58,6 +58,7 @@ Status run(const RunCommandOptions& options) {
     STEPC_ASSIGN(input_file, SafetensorsFile::open(options.inputs));
   }
   STEPC_ASSIGN(Session session, Session::create(std::move(module), options.device));
+  for (const std::string& what : session.start_times().lower.recomputed) fmt::print("recompute {}\n", what);
   Executor& executor = session.executor();
   if (!options.state.empty()) {
     STEPC_ASSIGN(const SafetensorsFile state, SafetensorsFile::open(options.state));
@@ -81,6 +82,7 @@ void register_run(CLI::App& app, Outcome& outcome) {
   options->source.add_to(*command);
   options->device.add_to(*command);
   options->device.add_device_to(*command);
+  options->device.recompute.add_to(*command);
   command->add_option("--program", options->program, "Which program, if the module has several");
   command->add_option("--inputs", options->inputs, "safetensors file with the program's inputs");
   command->add_option("--outputs", options->outputs, "safetensors file to write the outputs to");
