@@ -78,10 +78,11 @@ def complaint_about(args, plain):
 
 
 def set_caches(args, batch):
-    """Inductor's caches can hand out the graph of the other attention, so each combination has a folder of its own."""
+    """Inductor's caches can hand out the graph of the other attention, so each combination has a folder of its own.
+    Says whether there is compiled code in it from an earlier run."""
     if not args.cache:
         os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
-        return
+        return False
     numbers = f"{zlib.crc32(' '.join(sorted(args.set)).encode()):08x}"
     key = "-".join([args.preset, args.tier, args.policy, args.masters, args.attention, args.routing, f"b{batch}",
                     numbers])
@@ -89,6 +90,7 @@ def set_caches(args, batch):
     os.environ.pop("TORCHINDUCTOR_FORCE_DISABLE_CACHES", None)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
+    return os.path.isdir(folder)
 
 
 def load_tokens(path):
@@ -219,13 +221,13 @@ def run(args):
         raise SystemExit(f"{args.shard}: {len(tokens)} ids, a window takes {c.seq + 1}")
     known = {"side": "pytorch", **environment(torch.device(args.device)), "preset": args.preset, "policy": args.policy,
              "tier": args.tier, "masters": "fp32" if args.policy == "fp32" else args.masters,
-             "attention": args.attention, "routing": args.routing, "seq": c.seq, "warm_cache": bool(args.cache),
+             "attention": args.attention, "routing": args.routing, "seq": c.seq,
              "date": time.strftime("%Y-%m-%d"), "import_s": imported}
     rows = []
     for batch in args.batch:
-        set_caches(args, batch)
+        warm = set_caches(args, batch)
         try:
-            rows.append({**known, "batch": batch, **row_of(c, args, batch, tokens)})
+            rows.append({**known, "batch": batch, "warm_cache": warm, **row_of(c, args, batch, tokens)})
         except Mismatch as error:
             raise SystemExit(str(error)) from None
         text = json.dumps(rows[-1])
