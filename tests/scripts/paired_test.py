@@ -237,7 +237,8 @@ class Rounds(unittest.TestCase):
             text = file.read()
         self.assertNotIn("Only one mode", text)
         for part in ("## Equal loads", "## The router's own choices", "| stepc | torch default | 1 |",
-                     "Card X (700.00 W)", "- MFU counts every assignment"):
+                     "Card X (700.00 W)", "- MFU counts every assignment",
+                     "| step | stepc | torch default |", "| 12 | "):
             self.assertIn(part, text)
 
     def test_a_failed_side_is_a_row_and_the_others_run(self):

@@ -6,6 +6,7 @@ from collections import Counter
 
 from paired_stats import largest_difference, ratio_of, spread
 
+LOSSES_SHOWN = 20
 SAME_LOSS = 0.01  # of a first step, from the same weights and tokens: rounding makes 0.0001 of it
 NAMES = {"equal": "Equal loads", "own": "The router's own choices"}
 MFU_OF_OWN = "MFU counts every assignment, also those that were dropped"
@@ -64,6 +65,7 @@ def side_summary(rows):
     told["step_ms_quartiles"] = [spread([r[k] for r in rows])["median"] for k in ("low_ms", "high_ms")]
     for key in ("sm_mhz", "power_w", "temperature_c", "memory_used_mib"):
         told[key] = spread([g.get(key) for g in gpu])
+    told["first_losses"] = first["losses"][:LOSSES_SHOWN]
     told["losses_repeat"] = all(r["losses"] == first["losses"] for r in rows) if len(rows) > 1 else None
     return told
 
@@ -185,12 +187,22 @@ def notes_of(summary):
     return notes + [f"FAILED {f['times']} times: {f['side']} {f['label']}: {f['error']}" for f in summary["failures"]]
 
 
+def losses_text(sides):
+    """The first losses of every side, from its first round: the same weights and windows on all."""
+    names = [s["label"] if s["side"] == "stepc" else f"torch {s['label']}" for s in sides]
+    steps = min((len(s["first_losses"]) for s in sides), default=0)
+    lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for step in range(steps):
+        lines.append(f"| {step + 1} | " + " | ".join(f"{s['first_losses'][step]:.5f}" for s in sides) + " |")
+    return ["Losses, step by step:", "", *lines, ""] if steps else []
+
+
 def mode_text(mode, summary):
     lines = [f"## {NAMES[mode]}", "", SIDE_HEAD, *map(side_line, summary["sides"]), ""]
     if summary["ratios"]:
         lines += [RATIO_HEAD, *map(ratio_line, summary["ratios"]), ""]
     notes = ([MFU_OF_OWN] if mode == "own" else []) + notes_of(summary)
-    return lines + [f"- {n}" for n in notes] + ([""] if notes else [])
+    return lines + [f"- {n}" for n in notes] + ([""] if notes else []) + losses_text(summary["sides"])
 
 
 def named(what, values):
