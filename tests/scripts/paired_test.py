@@ -137,15 +137,16 @@ class KernelTable(unittest.TestCase):
             event("fwd.b0.attn.qkv", "forward", 3, 7e5), event("fwd.b0.attn.attention", "forward", 1, 5e5),
             event("bwd.d_b0.attn.attention_grad", "backward", 2, 4e5), event("fwd.b0.router", "forward", 0.5, 2e3),
             event("bwd.d_head", "backward", 0.25, 100), event("opt.head.new", "optimizer", 4, 10),
+            event("opt.blocks.0.qkv.new", "optimizer", 8, 6e5),
             event("fwd.init", "forward", 99, 0, tid=1),
             {"ph": "M", "tid": 0, "args": {"name": "step"}}, {"ph": "M", "tid": 1, "args": {"name": "init"}}]}
         found = kernel_table.stepc_kinds(trace)
-        self.assertEqual(found, {"products": 3, "attention_forward": 1, "attention_backward": 2, "optimizer": 4,
+        self.assertEqual(found, {"products": 11, "attention_forward": 1, "attention_backward": 2, "optimizer": 4,
                                  "routers": 0.5, "rest": 0.25})
         kinds = kernel_table.torch_kinds({"kernels": {"by_category_ms": {"gemm": 5, "copy": 1, "other": 2}}})
         self.assertEqual((kinds["products"], kinds["rest"]), (5, 3))
         text = kernel_table.table_of([("stepc", found, 11.5), ("torch", kinds, None)])
-        self.assertIn("| kernels in all | 10.8 | 8.0 |", text)
+        self.assertIn("| kernels in all | 18.8 | 8.0 |", text)
         self.assertIn("| the step | 11.5 |  |", text)
         with self.assertRaisesRegex(ValueError, "no program evaluate"):
             kernel_table.stepc_kinds(trace, "evaluate")

@@ -10,8 +10,9 @@ import argparse
 import json
 import sys
 
-KINDS = {"products": "bf16 products", "attention_forward": "attention, forward", "attention_backward":
-         "attention, gradient", "optimizer": "AdamW", "routers": "routers' products", "rest": "everything else"}
+KINDS = {"products": "bf16 products, with what is fused into them", "attention_forward": "attention, forward",
+         "attention_backward": "attention, gradient", "optimizer": "AdamW by itself", "routers": "routers' products",
+         "rest": "everything else"}
 OF_TORCH = {"gemm": "products", "attention_forward": "attention_forward", "attention_backward": "attention_backward",
             "optimizer": "optimizer", "router_gemm": "routers", "copy": "rest", "other": "rest"}
 # No kernel without tensor cores comes near this, and every product of some size is beyond it.
@@ -20,14 +21,14 @@ PRODUCT_GFLOPS = 5e4
 
 def kind_of_event(event):
     name = event["name"]
-    if event["cat"] == "optimizer":
-        return "optimizer"
     if "attention_grad" in name:
         return "attention_backward"
     if ".attention" in name:
         return "attention_forward"
     if event["args"].get("GFLOP/s", 0) >= PRODUCT_GFLOPS:
         return "products"
+    if event["cat"] == "optimizer":
+        return "optimizer"
     return "routers" if "router" in name else "rest"
 
 
