@@ -81,6 +81,7 @@ class Region {
   Fragment leaf(ValueId value, const Node& node, const Position& where);
   Fragment random_bits(ValueId value, const Node& node, const Position& where);
   Fragment pointwise(ValueId value, const Node& node, const Position& where);
+  std::optional<Fragment> compared_place(const Node& node, const Position& where);
   std::optional<Fragment> permuted(ValueId value, const Position& where);
   Fragment view(ValueId value, const Node& node, const Position& where);
   Fragment pad(ValueId value, const Node& node, const Position& where);
