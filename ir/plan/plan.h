@@ -80,8 +80,6 @@ struct HostCallStep {
 struct PlanStep {
   std::string name;  // the group's, or what the step is for
   std::variant<LaunchStep, CopyStep, FillStep, HostCallStep> action;
-  int stream = 0;
-  std::vector<int> waits_for;  // steps of other streams
   Phase phase = Phase::forward;
   int64_t flops = 0;
   int64_t matrix_flops = 0;  // of them, those that matrix units do where there are any
@@ -141,7 +139,7 @@ struct BundleChoice {
   bool operator==(const BundleChoice&) const = default;
 };
 
-constexpr int64_t kBundleVersion = 3;
+constexpr int64_t kBundleVersion = 4;
 struct Bundle {
   std::string target;  // "host x86-64, cpu znver4, ...", "cuda sm_90a, ..."
   std::string module_name;

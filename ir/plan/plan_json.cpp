@@ -55,8 +55,6 @@ JsonValue step_json(const PlanStep& step) {
   JsonValue json;
   json.add("name", step.name);
   add_action(json, step);
-  json.add("stream", step.stream);
-  json.add("waits_for", ints(step.waits_for));
   json.add("phase", phase_name(step.phase));
   json.add("flops", step.flops);
   json.add("matrix_flops", step.matrix_flops);
@@ -158,8 +156,6 @@ Result<PlanStep> read_step(const JsonCursor& cursor) {
   PlanStep step;
   STEPC_ASSIGN(step.name, cursor.string("name"));
   STEPC_TRY(read_action(cursor, step));
-  STEPC_ASSIGN(step.stream, read_index(cursor, "stream"));
-  STEPC_ASSIGN(step.waits_for, read_indices(cursor, "waits_for"));
   STEPC_ASSIGN(const JsonCursor phase_at, cursor.member("phase"));
   STEPC_ASSIGN(const std::string phase_text, phase_at.string());
   const auto phase = phase_from_name(phase_text);

@@ -86,8 +86,6 @@ class PlanVerifier {
     for (const PlanPort& port : plan_.inputs) written[static_cast<size_t>(root_buffer(plan_, port.buffer))] = true;
     for (int s = 0; s < static_cast<int>(plan_.steps.size()); ++s) {
       const PlanStep& step = plan_.steps[static_cast<size_t>(s)];
-      for (int wait : step.waits_for)
-        if (wait < 0 || wait >= s) return fail("step {} ({}): waits for step {}", s, step.name, wait);
       if (step.flops < 0 || step.bytes < 0) return fail("step {} ({}): negative cost", s, step.name);
       if (step.matrix_flops < 0 || step.matrix_flops > step.flops)
         return fail("step {} ({}): {} of {} FLOPs on matrix units", s, step.name, step.matrix_flops, step.flops);

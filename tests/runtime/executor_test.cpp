@@ -30,7 +30,7 @@ Bundle small_bundle() {
                   {"old", PlanArena::io, f32({}), 4, 4}};
   plan.inputs = {{"x", 0}, {"s", 1}};
   plan.outputs = {{"y", 5}, {"old", 6}};
-  plan.steps = {{"divide", LaunchStep{1, 3, {0, 1}, {2}, -1, {}}, 0, {}, Phase::forward, 3, 0, 28},
+  plan.steps = {{"divide", LaunchStep{1, 3, {0, 1}, {2}, -1, {}}, Phase::forward, 3, 0, 28},
                 {"add", LaunchStep{0, 1, {3, 2}, {4}, -1, {3, 64}}},
                 {"output y", CopyStep{2, 5}},
                 {"output old", CopyStep{1, 6}}};
