@@ -1,6 +1,7 @@
 #include "compiler/schedule/overwritten.h"
 
 #include <algorithm>
+#include <set>
 
 #include "compiler/plan/assign.h"
 #include "compiler/plan/overwrite.h"
@@ -11,31 +12,40 @@ namespace {
 class Overwritten {
  public:
   Overwritten(const Program& program, const Group& group, const std::vector<ValueId>& results)
-      : program_(program), group_(group), results_(results), roots_(root_values(program)) {}
+      : program_(program), group_(group), results_(results) {
+    if (!can_assign_in_place(group)) return;
+    for (const Node& node : program.nodes)
+      if (node.op == Op::assign && is_result(node.operands[0])) assigned_.insert(node.attrs.text(AttrKey::name));
+  }
 
   bool may_be(ValueId operand) const {
-    const Node& source = program_.producer(roots_[index_of(operand)]);
-    const bool persists = source.op == Op::param || source.op == Op::state;
-    if (persists && is_assigned(source.attrs.text(AttrKey::name))) return true;
+    if (assigned_.contains(persistent_name(operand))) return true;
     // Asked of inputs too, which nothing overwrites: kernels that differ in that alone would not be one.
     return std::any_of(results_.begin(), results_.end(),
                        [&](ValueId result) { return can_overwrite(program_, group_, operand, result); });
   }
 
  private:
-  // By the group, perhaps in place.
-  bool is_assigned(const std::string& name) const {
-    return can_assign_in_place(group_) &&
-           std::any_of(program_.nodes.begin(), program_.nodes.end(), [&](const Node& node) {
-             return node.op == Op::assign && node.attrs.text(AttrKey::name) == name &&
-                    std::count(results_.begin(), results_.end(), roots_[index_of(node.operands[0])]) > 0;
-           });
+  // Of the parameter or state that holds the value, perhaps in another shape; "" of others.
+  std::string_view persistent_name(ValueId value) const {
+    while (program_.producer(value).op == Op::reshape) value = program_.producer(value).operands[0];
+    const Node& source = program_.producer(value);
+    if (source.op != Op::param && source.op != Op::state) return "";
+    return source.attrs.text(AttrKey::name);
+  }
+  // Or its bytes in another shape.
+  bool is_result(ValueId value) const {
+    for (;;) {
+      if (std::count(results_.begin(), results_.end(), value) > 0) return true;
+      if (program_.producer(value).op != Op::reshape) return false;
+      value = program_.producer(value).operands[0];
+    }
   }
 
   const Program& program_;
   const Group& group_;
   const std::vector<ValueId>& results_;
-  std::vector<ValueId> roots_;
+  std::set<std::string_view> assigned_;  // states that the group makes new values of, perhaps in place
 };
 
 }  // namespace
