@@ -119,6 +119,23 @@ TEST_CASE("products of few k") {
   }
 }
 
+TEST_CASE("products of few columns and many k") {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
+    for (const Sizes& sizes : std::vector<Sizes>{{130, 8, 1030}, {1100, 3, 1100}, {136, 16, 1024}, {200, 1, 1500}})
+      for (const bool transpose_b : {false, true}) {
+        GroupCase test{fmt::format("{} {}x{}x{}", dtype_name(dtype), sizes.m, sizes.n, sizes.k), Template::matmul,
+                       [&](GraphBuilder& g) {
+                         const ValueId a = g.input("a", {dtype, {sizes.k, sizes.m}});
+                         const Shape b = transpose_b ? Shape{sizes.n, sizes.k} : Shape{sizes.k, sizes.n};
+                         const ValueId x = dtype == Dtype::f32 ? a : g.cast(a, Dtype::f32);
+                         g.output("y", g.matmul(x, g.input("b", {Dtype::f32, b}), Dtype::f32, true, transpose_b));
+                       }};
+        test.tolerance = {1e-6, 1e-6 + 3e-7 * static_cast<double>(sizes.k)};
+        test::run_portable(test);
+      }
+  run_orders({128, 9, 1025}, Dtype::f32, Dtype::bf16);
+}
+
 TEST_CASE("SwiGLU's halves meet in one tile") {
   for (const auto& [half, depth] : std::vector<std::pair<int64_t, int64_t>>{{40, 48}, {64, 48}, {40, 1100}}) {
     GroupCase test{fmt::format("swiglu {} of {}", half, depth), Template::matmul, [&](GraphBuilder& g) {
@@ -143,6 +160,7 @@ TEST_CASE("ptxas takes portable products without spilling") {
       test::check_assembles(product({size, size, size}, Dtype::f32, Dtype::f32, false, true), arch);
       test::check_assembles(product({size, size, 8}, Dtype::f32, Dtype::f32, false, true), arch);
       test::check_assembles(router_input_gradient(size, 3072, 8), arch);
+      test::check_assembles(product({3072, 8, 8 * size}, Dtype::f32, Dtype::f32, true, false), arch);
     }
 }
 

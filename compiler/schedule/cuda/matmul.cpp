@@ -89,6 +89,7 @@ Result<ScheduledKernel> schedule_matmul(const Program& program, const Group& gro
     Result<ScheduledKernel> made = schedule_short_matmul(program, group, matmul);
     if (made) return made;
   }
+  if (is_narrow(matmul)) return schedule_narrow_matmul(program, group, matmul);
   const MatmulConfig config = pick_matmul(matmul.sizes, target);
   const int64_t columns = config.share() / matmul.sizes.parts();
   STEPC_ASSIGN(const TilePlan plan, plan_tiles(program, group, matmul, config.block_m, columns));

@@ -11,6 +11,9 @@ Result<ScheduledKernel> schedule_matmul(const Program& program, const Group& gro
 // Products of few k have a template of their own, which is tried first.
 bool is_short(const Program& program, const Group& group, const MatmulGroup& matmul);
 Result<ScheduledKernel> schedule_short_matmul(const Program& program, const Group& group, const MatmulGroup& matmul);
+// So have products of few columns and many k.
+bool is_narrow(const MatmulGroup& matmul);
+Result<ScheduledKernel> schedule_narrow_matmul(const Program& program, const Group& group, const MatmulGroup& matmul);
 Result<ScheduledKernel> schedule_attention(const Program& program, const Group& group);
 Result<ScheduledKernel> schedule_attention_grad(const Program& program, const Group& group);
 
