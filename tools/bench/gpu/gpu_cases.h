@@ -1,6 +1,6 @@
-// What is measured on a GPU: the contractions and the attention of moe-4b's step at 16 sequences of 2048 tokens, and
-// a cube. A case is a program of one or few groups, what PyTorch is asked to do instead, and samples of the
-// result in double precision.
+// What is measured on a GPU: the contractions, the attention and the rows of logits of moe-4b's step at 16 sequences of
+// 2048 tokens, and a cube. A case is a program of one or few groups, what PyTorch is asked to do instead, and samples
+// of the result in double precision.
 #pragma once
 
 #include <functional>
@@ -27,6 +27,7 @@ struct GpuCase {
   double wanted_ratio = 0;            // of PyTorch's speed
   // The largest error of sampled elements, relative to the size of the sums they are.
   std::function<Result<double>(GpuData&)> error;
+  double bytes = 0;                  // of memory that must be moved, where that is what takes the time
   std::vector<int32_t> filled = {};  // rows of input "a" of each batch that are not zeros, if not all; input "count"
 };
 

@@ -103,6 +103,7 @@ void print(const GpuCase& test, const Measured& measured) {
   std::string line =
       fmt::format("{:<32} {:>8.3f} ms {:>7.1f} TFLOP/s [{:.1f}, {:.1f}] error {:.1e}", test.name, measured.ours.median,
                   rate(measured.ours.median), rate(measured.ours.high), rate(measured.ours.low), measured.error);
+  if (test.bytes > 0) line += fmt::format(" {:>6.0f} GB/s", test.bytes / measured.ours.median * 1e-6);
   if (const Opponent* best = measured.best())
     line += fmt::format("   torch {:>7.1f} [{:.1f}, {:.1f}]   ratio {:.3f} (wanted {:.2f})", rate(best->times.median),
                         rate(best->times.high), rate(best->times.low), best->times.median / measured.ours.median,
@@ -115,11 +116,8 @@ nlohmann::ordered_json to_json(const GpuCase& test, const Measured& measured) {
   const auto times = [](const Times& t) {
     return nlohmann::ordered_json{{"median_ms", t.median}, {"quartile1_ms", t.low}, {"quartile3_ms", t.high}};
   };
-  nlohmann::ordered_json json{{"name", test.name},
-                              {"flops", test.flops},
-                              {"config", measured.config},
-                              {"error", measured.error},
-                              {"stepc", times(measured.ours)}};
+  nlohmann::ordered_json json{{"name", test.name},         {"flops", test.flops},     {"bytes", test.bytes},
+                              {"config", measured.config}, {"error", measured.error}, {"stepc", times(measured.ours)}};
   for (const Opponent& opponent : measured.opponents) json["pytorch"][opponent.request] = times(opponent.times);
   if (const Opponent* best = measured.best()) json["ratio"] = best->times.median / measured.ours.median;
   return json;

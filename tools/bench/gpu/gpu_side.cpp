@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ir/graph/evaluate.h"
 #include "ir/support/thread_pool.h"
 
 namespace stepc::bench {
@@ -84,10 +85,22 @@ Status GpuSide::fill_inputs(const GpuCase& test) {
       STEPC_TRY(device_.copy_in(address(port.buffer), test.filled.data(), buffer.bytes));
       continue;
     }
+    const int64_t count = numel(buffer.type.shape);
+    if (buffer.type.dtype == Dtype::i32) {
+      std::vector<int32_t>& integers = integers_[port.name];
+      for (int64_t i = 0; i < count; ++i)
+        integers.push_back(static_cast<int32_t>(philox_word(7, 13, 0, static_cast<uint64_t>(i)) % count));
+      STEPC_TRY(device_.copy_in(address(port.buffer), integers.data(), buffer.bytes));
+      continue;
+    }
     std::vector<uint16_t>& numbers = inputs_[port.name];
-    numbers = random_bf16(numel(buffer.type.shape), inputs_.size());
+    numbers = random_bf16(count, inputs_.size());
     if (port.name == "a") empty_rows(numbers, buffer.type.shape, test.filled);
-    STEPC_TRY(device_.copy_in(address(port.buffer), numbers.data(), buffer.bytes));
+    std::vector<float> wide;
+    if (buffer.type.dtype == Dtype::f32)
+      for (uint16_t number : numbers) wide.push_back(f32_from_bf16(number));
+    const void* source = wide.empty() ? static_cast<const void*>(numbers.data()) : wide.data();
+    STEPC_TRY(device_.copy_in(address(port.buffer), source, buffer.bytes));
   }
   return {};
 }
@@ -132,7 +145,9 @@ std::string GpuSide::config() const {
 }
 
 double GpuSide::input(std::string_view name, int64_t index) const {
-  return double{f32_from_bf16(inputs_.find(name)->second[static_cast<size_t>(index)])};
+  const auto at = static_cast<size_t>(index);
+  if (const auto found = integers_.find(name); found != integers_.end()) return found->second[at];
+  return double{f32_from_bf16(inputs_.find(name)->second[at])};
 }
 
 Result<std::vector<double>> GpuSide::output(std::string_view name, int64_t first, int64_t count) {

@@ -37,7 +37,8 @@ class GpuSide : public GpuData {
   Bundle bundle_;
   std::vector<KernelHandle> kernels_;
   std::map<PlanArena, DeviceAddress> arenas_;
-  std::map<std::string, std::vector<uint16_t>, std::less<>> inputs_;  // bf16
+  std::map<std::string, std::vector<uint16_t>, std::less<>> inputs_;   // bf16, also of f32
+  std::map<std::string, std::vector<int32_t>, std::less<>> integers_;  // each below how many there are
   Phase timed_ = Phase::forward;
 };
 
