@@ -33,24 +33,25 @@ void TileRegion::scope(const std::function<void()>& body) {
 }
 
 void TileRegion::store(const ProductTile& tile) {
+  if (matmul_.sizes.m == 0 || matmul_.sizes.columns() == 0) return;
+  builder_.when(less(tile.row, Index(matmul_.sizes.m)), [&] { store_inside(tile); });
+}
+
+void TileRegion::store_inside(const ProductTile& tile) {
   STEPC_CHECK(static_cast<int64_t>(tile.sums.size()) == matmul_.sizes.parts(), "{} fragments of a product tile, not {}",
               tile.sums.size(), matmul_.sizes.parts());
   const Shape shape = builder_.shape(tile.sums[0]);
   STEPC_CHECK(shape.size() == 2 && shape[1] % step_ == 0, "a tile of shape {} in steps of {}", shape_text(shape),
               step_);
   const int64_t m = matmul_.sizes.m;
-  if (m == 0 || matmul_.sizes.columns() == 0) return;
-  const auto body = [&] {
-    scope([&] {
-      tile_ = &tile;
-      const bool whole = m % shape[0] == 0;
-      maker_.set_lanes({shape[0], step_, whole ? Index(shape[0]) : min(Index(m) - tile.row, Index(shape[0])), step_});
-      evaluate_scalars();
-      pieces(shape[1]);
-      tile_ = nullptr;
-    });
-  };
-  builder_.when(less(tile.row, Index(m)), body);
+  scope([&] {
+    tile_ = &tile;
+    const bool whole = m % shape[0] == 0;
+    maker_.set_lanes({shape[0], step_, whole ? Index(shape[0]) : min(Index(m) - tile.row, Index(shape[0])), step_});
+    evaluate_scalars();
+    pieces(shape[1]);
+    tile_ = nullptr;
+  });
 }
 
 // What all pieces read is made before the first.
@@ -127,7 +128,9 @@ void TileRegion::load_ahead(ValueId value, const TilePosition& where, Known& loa
   if (!contains(value)) {
     Spread spread = Spread::none;
     for (const TileIndex& x : where) spread = spread | x.spread();
-    if (spread == Spread::tile) loads[key] = access_.load(value, where);
+    if (spread != Spread::tile) return;
+    if (const auto from = moved(value, where)) return load_ahead(value, from->first, loads, seen);
+    loads[key] = access_.load(value, where);
     return;
   }
   const Node& node = program_.producer(value);
