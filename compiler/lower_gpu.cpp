@@ -85,6 +85,7 @@ Result<GpuLowered> lower_gpu(Module module, const GpuTarget& target, const GpuLo
   LowerOptions common = options.common;
   common.plan.alignment_bytes = std::max(common.plan.alignment_bytes, kGpuAlignmentBytes);
   common.passes.for_gpu = true;
+  common.passes.has_sm90 = target.has_sm90();
   GpuLowered lowered;
   const LowerTarget gpu = compiling_target(target, options, lowered.reports);
   STEPC_ASSIGN(lowered.bundle, lower_module(module, gpu, common));

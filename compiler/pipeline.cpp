@@ -10,12 +10,17 @@
 #include "compiler/graph/fuse.h"
 #include "compiler/graph/order.h"
 #include "compiler/graph/split_column_sum.h"
+#include "compiler/schedule/sm90/templates.h"
 #include "ir/graph/print.h"
 #include "ir/graph/verify.h"
 #include "ir/support/check.h"
 
 namespace stepc {
 namespace {
+
+void fuse_for_sm90(Program& program) {
+  fuse(program, {.updates_apart = true, .takes_tail = sm90::attention_grad_takes_tail});
+}
 
 constexpr std::array kPasses = {
     Pass{"fold", fold, "first: gives constants and views one spelling, in which cse finds equal ones"},
@@ -24,7 +29,7 @@ constexpr std::array kPasses = {
     Pass{"split_column_sum", split_column_sum, "before fuse, which then finds a row kernel and a small column sum"},
     Pass{"concat_pads", concat_pads,
          "before fuse, which stores a concat piece by piece; the dead sums do not bother it"},
-    Pass{"fuse", fuse, "once nothing rewrites the graph any more", fuse_for_gpu},
+    Pass{"fuse", fuse, "once nothing rewrites the graph any more", fuse_for_gpu, fuse_for_sm90},
     Pass{"order", order, "of the kernels that fuse made"},
 };
 
@@ -36,8 +41,10 @@ Status check_pass_name(std::string_view name) {
   return user_error("no pass '{}'; the passes are: {}", name, known);
 }
 
-void run_pass(const Pass& pass, Module& module, bool for_gpu) {
-  const auto run = for_gpu && pass.run_for_gpu ? pass.run_for_gpu : pass.run;
+void run_pass(const Pass& pass, Module& module, const PassOptions& options) {
+  auto run = pass.run;
+  if (options.for_gpu && pass.run_for_gpu) run = pass.run_for_gpu;
+  if (options.for_gpu && options.has_sm90 && pass.run_for_sm90) run = pass.run_for_sm90;
   for (Program& program : module.programs) run(program);
   const Status status = verify(module);
   STEPC_CHECK(status.has_value(), "after pass {}: {}\n{}", pass.name, status.error().text(), print_module(module));
@@ -53,7 +60,7 @@ Status run_passes(Module& module, const PassOptions& options) {
   for (const Pass& pass : kPasses) {
     const auto& disable = options.disable;
     if (std::find(disable.begin(), disable.end(), pass.name) == disable.end()) {
-      run_pass(pass, module, options.for_gpu);
+      run_pass(pass, module, options);
       if (options.after) options.after(pass, module);
     }
     if (pass.name == options.stop_after) break;

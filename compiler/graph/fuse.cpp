@@ -134,18 +134,18 @@ class Writer {
   std::map<std::string, int> suffixes_;
 };
 
-void fuse(Program& program, bool updates_apart) {
+}  // namespace
+
+void fuse(Program& program, const FuseOptions& options) {
   STEPC_CHECK(program.groups.empty(), "program @{} is already fused", program.name);
   prepare_fusion(program);
   const FuseGraph graph(program);
-  const std::vector<FusedKernel> kernels = merge_kernels(graph, updates_apart);
+  const std::vector<FusedKernel> kernels = merge_kernels(graph, options);
   Program fused = Writer(graph, kernels).run();
   program = std::move(fused);
 }
 
-}  // namespace
-
-void fuse(Program& program) { fuse(program, false); }
-void fuse_for_gpu(Program& program) { fuse(program, true); }
+void fuse(Program& program) { fuse(program, FuseOptions{}); }
+void fuse_for_gpu(Program& program) { fuse(program, FuseOptions{.updates_apart = true}); }
 
 }  // namespace stepc

@@ -14,6 +14,14 @@ namespace stepc {
 // that saves traffic (fuse_merge.h), write the program anew.
 // Requires a program without groups. Runs last but for `order`; dce, cse and fold should have run.
 void fuse(Program& program);
+
+struct FuseOptions {
+  // Ops of the optimizer stay out of the products that make their gradients.
+  bool updates_apart = false;
+  // Does the template of this attention_grad also take what is done to its result? None does if not set.
+  bool (*takes_tail)(const Program& program, const Node& gradient) = nullptr;
+};
+void fuse(Program& program, const FuseOptions& options);
 // The same, but updates stay out of the products that make their gradients: on an H200 those products lose more with
 // three wide operands in their epilogue than writing and reading the gradient costs (docs/performance.md).
 void fuse_for_gpu(Program& program);

@@ -54,6 +54,7 @@ std::optional<Template> merged_template(Template producer, Template consumer) {
   };
   if (producer == pointwise && consumer == pointwise) return pointwise;
   if (either(matmul, pointwise)) return matmul;
+  if (producer == attention_grad && consumer == pointwise) return attention_grad;
   if (either(row, pointwise) || (producer == row && consumer == row)) return row;
   if (either(row, column_sum)) return row;  // as a partial sum
   if (either(column_sum, pointwise) || (producer == column_sum && consumer == column_sum)) return column_sum;
@@ -62,11 +63,8 @@ std::optional<Template> merged_template(Template producer, Template consumer) {
 
 class Merger {
  public:
-  Merger(const FuseGraph& graph, bool updates_apart)
-      : graph_(graph),
-        program_(graph.program()),
-        updates_apart_(updates_apart),
-        kernel_of_(program_.nodes.size(), -1) {}
+  Merger(const FuseGraph& graph, const FuseOptions& options)
+      : graph_(graph), program_(graph.program()), options_(options), kernel_of_(program_.nodes.size(), -1) {}
 
   std::vector<FusedKernel> run() {
     start();
@@ -177,11 +175,19 @@ class Merger {
     return operands.size() + results;
   }
 
+  bool takes_tail(int k) const {
+    return options_.takes_tail &&
+           std::any_of(kernel(k).fused.nodes.begin(), kernel(k).fused.nodes.end(), [&](NodeId id) {
+             return program_.node(id).op == Op::attention_grad && options_.takes_tail(program_, program_.node(id));
+           });
+  }
+
   bool is_update(int k) const { return phase_of(k) == Phase::optimizer; }
 
   // The kernel of `a` and `b`, if there may be one and it pays; circles are not looked for.
   std::optional<Kernel> merged(int a, int b, Template schedule) const {
-    if (updates_apart_ && schedule == Template::matmul && is_update(a) != is_update(b)) return std::nullopt;
+    if (options_.updates_apart && schedule == Template::matmul && is_update(a) != is_update(b)) return std::nullopt;
+    if (schedule == Template::attention_grad && !takes_tail(a)) return std::nullopt;
     const Kernel& into = kernel(a);
     const Kernel& from = kernel(b);
     FusedKernel fused{schedule, into.fused.nodes};
@@ -269,7 +275,7 @@ class Merger {
       for (int b : found) {
         if (a >= b || !worth_sharing(value, a, b)) continue;
         const auto schedule = merged_template(schedule_of(a), schedule_of(b));
-        if (!schedule || schedule == Template::matmul) continue;
+        if (!schedule || schedule == Template::matmul || schedule == Template::attention_grad) continue;
         auto both = merged(a, b, *schedule);
         if (both && merge(a, b, std::move(*both))) return true;
       }
@@ -278,7 +284,7 @@ class Merger {
 
   const FuseGraph& graph_;
   const Program& program_;
-  bool updates_apart_;
+  const FuseOptions& options_;
   std::vector<Kernel> kernels_;
   std::vector<int> kernel_of_;  // of a node; -1: in none
   std::vector<int> now_;        // of a kernel: itself, or one that it was merged into
@@ -290,8 +296,8 @@ class Merger {
 
 }  // namespace
 
-std::vector<FusedKernel> merge_kernels(const FuseGraph& graph, bool updates_apart) {
-  return Merger(graph, updates_apart).run();
+std::vector<FusedKernel> merge_kernels(const FuseGraph& graph, const FuseOptions& options) {
+  return Merger(graph, options).run();
 }
 
 }  // namespace stepc

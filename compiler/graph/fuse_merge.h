@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "compiler/graph/fuse.h"
 #include "compiler/graph/fuse_graph.h"
 #include "compiler/graph/region.h"
 
@@ -18,7 +19,6 @@ struct FusedKernel {
 // as bytes, and a fixed price a kernel. Of the pairs of which one reads the other's result the one that saves most
 // comes first; then kernels that only share operands; again until nothing changes.
 //
-// `updates_apart`: ops of the optimizer stay out of the products that make their gradients.
-std::vector<FusedKernel> merge_kernels(const FuseGraph& graph, bool updates_apart);
+std::vector<FusedKernel> merge_kernels(const FuseGraph& graph, const FuseOptions& options);
 
 }  // namespace stepc

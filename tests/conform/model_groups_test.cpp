@@ -52,7 +52,7 @@ std::vector<ModelCase> model_cases() {
   const bool all = test::conform_all();
   for (int64_t tokens : all ? test::token_counts() : std::vector<int64_t>{33})
     cases.push_back({fmt::format("tiny, {} tokens", tokens), tiny_config(tokens)});
-  for (int64_t tokens : all ? test::token_counts() : std::vector<int64_t>{1, 31})
+  for (int64_t tokens : all ? test::token_counts() : std::vector<int64_t>{1, 31, 128})
     cases.push_back({fmt::format("narrow moe-4b, {} tokens", tokens), narrow_config(tokens)});
   const int64_t tokens = all ? 129 : 33;
   cases.push_back({"two experts overflow, six are empty", narrow_config(tokens), Router::zeros});
@@ -89,11 +89,11 @@ TensorMap inputs_of(const Config& config, const Program& program, const test::Mo
   return run.with_scalars(program.name, std::move(ids), 3);
 }
 
-std::shared_ptr<const Traced> trace(const ModelCase& each) {
+std::shared_ptr<const Traced> trace(const ModelCase& each, const GpuTarget& target) {
   auto traced = std::make_shared<Traced>();
   traced->label = each.label;
   traced->module = build_module(each.config, differentiate);
-  REQUIRE(run_passes(traced->module, {.for_gpu = true}).has_value());
+  REQUIRE(run_passes(traced->module, {.for_gpu = true, .has_sm90 = target.has_sm90()}).has_value());
   test::ModelRun run(each.config, traced->module);
   fill_states(traced->module, run.tensors());
   if (each.router == Router::zeros)
@@ -113,7 +113,7 @@ void check_models(const std::vector<ModelCase>& cases, const std::string& arch) 
   if (!test::gpu_runs(arch)) return test::skip("conform-models-" + arch, "the card runs no code for it");
   std::vector<std::vector<GroupJob>> jobs(cases.size());
   const GpuTarget target{arch};
-  test::in_parallel(cases.size(), [&](size_t i) { jobs[i] = test::jobs_of(trace(cases[i]), target); });
+  test::in_parallel(cases.size(), [&](size_t i) { jobs[i] = test::jobs_of(trace(cases[i], target), target); });
   std::vector<GroupJob> all;
   for (const std::vector<GroupJob>& some : jobs) all.insert(all.end(), some.begin(), some.end());
   test::check_jobs(all, target, test::Repeats::first);
@@ -130,7 +130,7 @@ TEST_CASE("conform: every group of moe-4b has a kernel at a batch of 32") {
   Config config = *preset_config("moe-4b");
   config.train.batch = 32, config.model.layers = 2;
   Module module = build_module(config, differentiate);
-  REQUIRE(run_passes(module, {.for_gpu = true}).has_value());
+  REQUIRE(run_passes(module, {.for_gpu = true, .has_sm90 = true}).has_value());
   const Program& step = *module.find_program("step");
   std::vector<std::string> errors(step.groups.size());
   test::in_parallel(step.groups.size(), [&](size_t g) {

@@ -132,7 +132,8 @@ Status dump_plan(const Module& module) {
 }
 
 // Runs the passes; with a folder each leaves a numbered file, unless it changed nothing.
-Status run_and_record(Module& module, const DumpOptions& options, const std::string& stop_after, bool for_gpu) {
+Status run_and_record(Module& module, const DumpOptions& options, const std::string& stop_after,
+                      const std::optional<GpuTarget>& gpu) {
   int number = 0;
   std::string before = print_module(module);
   Status written;
@@ -142,7 +143,8 @@ Status run_and_record(Module& module, const DumpOptions& options, const std::str
   PassOptions pass_options;
   pass_options.disable = options.disable;
   pass_options.stop_after = stop_after;
-  pass_options.for_gpu = for_gpu;
+  pass_options.for_gpu = gpu.has_value();
+  pass_options.has_sm90 = gpu && gpu->has_sm90();
   if (!options.folder.empty()) {
     STEPC_TRY(make_folder(options.folder + "/kernels"));
     record("graph", before);
@@ -166,7 +168,7 @@ Status dump(const DumpOptions& options) {
     return user_error("--stage {}: unknown{}; the stages are {}", options.stage, did_you_mean(options.stage, stages),
                       fmt::join(stages, ", "));
   if (options.stage != "graph")
-    STEPC_TRY(run_and_record(module, options, is_pass(options.stage) ? options.stage : "", target.gpu.has_value()));
+    STEPC_TRY(run_and_record(module, options, is_pass(options.stage) ? options.stage : "", target.gpu));
   if (!options.folder.empty()) return write_kernel_files(module, options, target);
   if (options.stage == "plan") return dump_plan(module);
   if (is_kernel_stage(options.stage) || !options.kernel.empty()) return dump_kernels(module, options, target);

@@ -101,6 +101,7 @@ class Keys {
     q_ = parts_.ring("q", kAttentionBlock, config.stages, kStatsBytes);
     dout_ = parts_.ring("dout", kAttentionBlock, config.stages);
     stats_ = b_.shared("stat", Dtype::f32, {config.stages, kStatsRows, kAttentionBlock});
+    parts_.set_tail(tensors.tail);
     if (form == GradientForm::atomic) sums_.emplace(b_, parts_, tensors_.workspace, config.direct_sums);
   }
 

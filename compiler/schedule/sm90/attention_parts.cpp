@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "compiler/schedule/sm90/attention.h"
+#include "compiler/schedule/sm90/attention_tail.h"
 #include "ir/kernel/builder_hopper.h"
 #include "ir/support/check.h"
 
@@ -158,11 +159,15 @@ Value AttentionParts::hide_future(Value scores, Value hidden_score, bool transpo
 }
 
 void AttentionParts::store(Value tile, const HeadTensor& target, const AttentionTile& where, Index token) {
-  const Value rounded = b_.cast(tile, Dtype::bf16);
+  std::vector<Value> made;  // before the place is waited for
+  if (tail_) made = tail_->panels(tile, *target.part, where, token);
+  const Value rounded = tail_ ? Value{} : b_.cast(tile, Dtype::bf16);
   store_panels(target, where, token, [&](BufferId out) {
-    for (int64_t panel = 0; panel < panels(); ++panel)
-      kernel::hopper::stmatrix(b_, kernel::hopper::columns(b_, rounded, panel * kAttentionBlock, kAttentionBlock),
-                               b_.ref(out, {b_.copy(), panel, 0, 0}));
+    for (int64_t panel = 0; panel < panels(); ++panel) {
+      const Value columns = tail_ ? made[static_cast<size_t>(panel)]
+                                  : kernel::hopper::columns(b_, rounded, panel * kAttentionBlock, kAttentionBlock);
+      kernel::hopper::stmatrix(b_, columns, b_.ref(out, {b_.copy(), panel, 0, 0}));
+    }
   });
 }
 
