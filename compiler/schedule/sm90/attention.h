@@ -152,6 +152,12 @@ class AttentionParts {
   void set_tail(AttentionTail* tail) { tail_ = tail; }
   // Rounds to bf16 and stores the group's 64 rows from `token` on.
   void store(kernel::Value tile, const HeadTensor& target, const AttentionTile& where, kernel::Index token);
+  // Panels that are ready.
+  void store(const std::vector<kernel::Value>& made, const HeadTensor& target, const AttentionTile& where,
+             kernel::Index token);
+  // What is stored of a gradient, if something is done to it; else nothing.
+  std::vector<kernel::Value> tail_panels(kernel::Value gradient, const HeadTensor& target, const AttentionTile& where,
+                                         kernel::Index token);
   // The same of what `write` puts into shared memory, [group, panel, 64, 64].
   void store_panels(const HeadTensor& target, const AttentionTile& where, kernel::Index token,
                     const std::function<void(kernel::BufferId)>& write);

@@ -158,16 +158,26 @@ Value AttentionParts::hide_future(Value scores, Value hidden_score, bool transpo
   return b_.pointwise(Op::select, {hidden, hidden_score, scores});
 }
 
-void AttentionParts::store(Value tile, const HeadTensor& target, const AttentionTile& where, Index token) {
-  std::vector<Value> made;  // before the place is waited for
-  if (tail_) made = tail_->panels(tile, *target.part, where, token);
-  const Value rounded = tail_ ? Value{} : b_.cast(tile, Dtype::bf16);
+std::vector<Value> AttentionParts::tail_panels(Value gradient, const HeadTensor& target, const AttentionTile& where,
+                                               Index token) {
+  return tail_ ? tail_->panels(gradient, *target.part, where, token) : std::vector<Value>{};
+}
+
+void AttentionParts::store(const std::vector<Value>& made, const HeadTensor& target, const AttentionTile& where,
+                           Index token) {
   store_panels(target, where, token, [&](BufferId out) {
-    for (int64_t panel = 0; panel < panels(); ++panel) {
-      const Value columns = tail_ ? made[static_cast<size_t>(panel)]
-                                  : kernel::hopper::columns(b_, rounded, panel * kAttentionBlock, kAttentionBlock);
-      kernel::hopper::stmatrix(b_, columns, b_.ref(out, {b_.copy(), panel, 0, 0}));
-    }
+    for (size_t panel = 0; panel < made.size(); ++panel)
+      kernel::hopper::stmatrix(b_, made[panel], b_.ref(out, {b_.copy(), static_cast<int64_t>(panel), 0, 0}));
+  });
+}
+
+void AttentionParts::store(Value tile, const HeadTensor& target, const AttentionTile& where, Index token) {
+  if (tail_) return store(tail_panels(tile, target, where, token), target, where, token);
+  const Value rounded = b_.cast(tile, Dtype::bf16);
+  store_panels(target, where, token, [&](BufferId out) {
+    for (int64_t panel = 0; panel < panels(); ++panel)
+      kernel::hopper::stmatrix(b_, kernel::hopper::columns(b_, rounded, panel * kAttentionBlock, kAttentionBlock),
+                               b_.ref(out, {b_.copy(), panel, 0, 0}));
   });
 }
 
