@@ -136,6 +136,25 @@ TEST_CASE("products of few columns and many k") {
   run_orders({128, 9, 1025}, Dtype::f32, Dtype::bf16);
 }
 
+GroupCase product_of_parts(const Sizes& sizes, bool transpose_b) {
+  GroupCase test{fmt::format("parts {}x{}x{}{}", sizes.m, sizes.n, sizes.k, transpose_b ? 'T' : 'N'), Template::matmul,
+                 [=](GraphBuilder& g) {
+                   const ValueId a = g.cast(g.input("a", {Dtype::bf16, {sizes.m, sizes.k}}), Dtype::f32);
+                   const Shape b = transpose_b ? Shape{sizes.n, sizes.k} : Shape{sizes.k, sizes.n};
+                   const ValueId y = g.matmul(a, g.input("b", {Dtype::f32, b}), Dtype::f32, false, transpose_b);
+                   g.output("y", y);
+                   g.output("shifted", g.add(y, g.input("shift", {Dtype::f32, {sizes.m, sizes.n}})));
+                 }};
+  test.tolerance = {1e-6, 3e-8 * static_cast<double>(sizes.k)};
+  return test;
+}
+
+// The last of three parts of bf16 is below 2^-17 of an f32 number: without it the tolerance would not do.
+TEST_CASE("f32 columns of a long bf16 operand in three parts") {
+  for (const Sizes& sizes : std::vector<Sizes>{{520, 8, 512}, {1031, 3, 264}, {700, 16, 400}, {1027, 9, 256}})
+    for (const bool transpose_b : {false, true}) test::run_portable(product_of_parts(sizes, transpose_b));
+}
+
 TEST_CASE("SwiGLU's halves meet in one tile") {
   for (const auto& [half, depth] : std::vector<std::pair<int64_t, int64_t>>{{40, 48}, {64, 48}, {40, 1100}}) {
     GroupCase test{fmt::format("swiglu {} of {}", half, depth), Template::matmul, [&](GraphBuilder& g) {
@@ -160,6 +179,7 @@ TEST_CASE("ptxas takes portable products without spilling") {
       test::check_assembles(product({size, size, size}, Dtype::f32, Dtype::f32, false, true), arch);
       test::check_assembles(product({size, size, 8}, Dtype::f32, Dtype::f32, false, true), arch);
       test::check_assembles(router_input_gradient(size, 3072, 8), arch);
+      test::check_assembles(product_of_parts({8 * size, 8, 3072}, false), arch);
       test::check_assembles(product({3072, 8, 8 * size}, Dtype::f32, Dtype::f32, true, false), arch);
     }
 }

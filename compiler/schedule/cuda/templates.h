@@ -14,6 +14,9 @@ Result<ScheduledKernel> schedule_short_matmul(const Program& program, const Grou
 // So have products of few columns and many k.
 bool is_narrow(const MatmulGroup& matmul);
 Result<ScheduledKernel> schedule_narrow_matmul(const Program& program, const Group& group, const MatmulGroup& matmul);
+// And products of a long bf16 operand with few columns of f32.
+bool is_of_parts(const MatmulGroup& matmul);
+Result<ScheduledKernel> schedule_matmul_of_parts(const Program& program, const Group& group, const MatmulGroup& matmul);
 Result<ScheduledKernel> schedule_attention(const Program& program, const Group& group);
 Result<ScheduledKernel> schedule_attention_grad(const Program& program, const Group& group);
 
