@@ -57,7 +57,9 @@ std::string did_you_mean(std::string_view wanted, const std::vector<std::string_
   for (std::string_view candidate : candidates) {
     if (candidate.size() > kLongestName) continue;
     const size_t distance = edit_distance(wanted, candidate);
-    if (distance < best_distance) {
+    // Of two as near, the one that goes on after what was written: sm_90 is sm_90a, not sm_80.
+    const bool completes = !best.empty() && candidate.starts_with(wanted) && !best.starts_with(wanted);
+    if (distance < best_distance || (distance == best_distance && completes)) {
       best = candidate;
       best_distance = distance;
     }

@@ -68,6 +68,8 @@ TEST_CASE("errors: stages, programs, kernels, targets") {
   check_error({"compile", "--arch", "sm_99", "--out", folder.file("out")}, unknown);
   check_error({"plan", "--arch", "sm_99"}, unknown);
   check_error({"dump", "--arch", "sm_99"}, unknown);
+  check_error({"plan", "--arch", "sm_90"},
+              "--arch sm_90: unknown; did you mean 'sm_90a'?; known are host, sm_80, sm_89, sm_90a");
   check_error({"compile"}, "--out is required");
   check_error({"compile", "--cubin", "--out", folder.file("out")}, "--cubin: only for GPUs, not --arch host");
   check_error({"compile", "--emit", "ptx", "--out", folder.file("out")},
