@@ -2,8 +2,9 @@
 // numbers of A would cross shared memory widened and wait for it. An f32 number is the sum of three of bf16, exactly,
 // and so is the product with a bf16 number the sum of three that the tensor cores make exactly and add in f32. A first
 // kernel leaves the parts of B in workspace, a column of each beside the other two; the product's tiles are as for
-// bf16, and the sums of a column's parts are added, the smallest first, before the epilogue. Infinities and NaN stay
-// what they are.
+// bf16, and the sums of a column's parts are added, the smallest first, before the epilogue. What is not finite stays
+// so, but an infinity of A, which meets parts that are zero, gives NaN; and the parts of a number below 2^-110 lose
+// bits that bf16 has no exponent for.
 #include <algorithm>
 
 #include "compiler/schedule/cuda/group_kernel.h"
