@@ -18,19 +18,31 @@
 namespace stepc {
 namespace {
 
-void fuse_for_sm90(Program& program) {
-  fuse(program, {.updates_apart = true, .takes_tail = sm90::attention_grad_takes_tail});
+// Most passes are the same for all targets.
+template <void (*run)(Program&)>
+void always(Program& program, const PassOptions&) {
+  run(program);
+}
+
+// Hopper's products stream what an update reads, and its attention's gradient takes what follows it.
+void fuse_for(Program& program, const PassOptions& options) {
+  FuseOptions forms;
+  if (options.for_gpu) forms.updates = options.has_sm90 ? Updates::in_bf16_products : Updates::apart;
+  if (options.for_gpu && options.has_sm90) forms.takes_tail = sm90::attention_grad_takes_tail;
+  if (options.updates_apart) forms.updates = Updates::apart;
+  fuse(program, forms);
 }
 
 constexpr std::array kPasses = {
-    Pass{"fold", fold, "first: gives constants and views one spelling, in which cse finds equal ones"},
-    Pass{"cse", cse, "after fold; gradient rules repeat what they need and leave it to this"},
-    Pass{"dce", dce, "after the two that leave dead nodes, before fusion makes code for them"},
-    Pass{"split_column_sum", split_column_sum, "before fuse, which then finds a row kernel and a small column sum"},
-    Pass{"concat_pads", concat_pads,
+    Pass{"fold", always<fold>, "first: gives constants and views one spelling, in which cse finds equal ones"},
+    Pass{"cse", always<cse>, "after fold; gradient rules repeat what they need and leave it to this"},
+    Pass{"dce", always<dce>, "after the two that leave dead nodes, before fusion makes code for them"},
+    Pass{"split_column_sum", always<split_column_sum>,
+         "before fuse, which then finds a row kernel and a small column sum"},
+    Pass{"concat_pads", always<concat_pads>,
          "before fuse, which stores a concat piece by piece; the dead sums do not bother it"},
-    Pass{"fuse", fuse, "once nothing rewrites the graph any more", fuse_for_gpu, fuse_for_sm90},
-    Pass{"order", order, "of the kernels that fuse made"},
+    Pass{"fuse", fuse_for, "once nothing rewrites the graph any more"},
+    Pass{"order", always<order>, "of the kernels that fuse made"},
 };
 
 Status check_pass_name(std::string_view name) {
@@ -42,10 +54,7 @@ Status check_pass_name(std::string_view name) {
 }
 
 void run_pass(const Pass& pass, Module& module, const PassOptions& options) {
-  auto run = pass.run;
-  if (options.for_gpu && pass.run_for_gpu) run = pass.run_for_gpu;
-  if (options.for_gpu && options.has_sm90 && pass.run_for_sm90) run = pass.run_for_sm90;
-  for (Program& program : module.programs) run(program);
+  for (Program& program : module.programs) pass.run(program, options);
   const Status status = verify(module);
   STEPC_CHECK(status.has_value(), "after pass {}: {}\n{}", pass.name, status.error().text(), print_module(module));
 }

@@ -11,13 +11,11 @@
 
 namespace stepc {
 
+struct PassOptions;
 struct Pass {
   std::string_view name;
-  void (*run)(Program&);
+  void (*run)(Program&, const PassOptions&);
   std::string_view why;  // it sits where it sits
-  // Instead, where the pass has another form for kernels of a GPU, or yet another for one with Hopper's templates.
-  void (*run_for_gpu)(Program&) = nullptr;
-  void (*run_for_sm90)(Program&) = nullptr;
 };
 
 std::span<const Pass> passes();
@@ -28,7 +26,8 @@ struct PassOptions {
   // Called after each pass that ran, for dumps.
   std::function<void(const Pass&, const Module&)> after;
   bool for_gpu = false;
-  bool has_sm90 = false;  // of a GPU
+  bool has_sm90 = false;       // of a GPU
+  bool updates_apart = false;  // an optimizer's, from the products of their gradients, everywhere
 };
 
 // Runs the passes on every program of the module and verifies it after each. A name that is no pass is the

@@ -146,6 +146,6 @@ void fuse(Program& program, const FuseOptions& options) {
 }
 
 void fuse(Program& program) { fuse(program, FuseOptions{}); }
-void fuse_for_gpu(Program& program) { fuse(program, FuseOptions{.updates_apart = true}); }
+void fuse_for_gpu(Program& program) { fuse(program, FuseOptions{.updates = Updates::apart}); }
 
 }  // namespace stepc

@@ -15,15 +15,18 @@ namespace stepc {
 // Requires a program without groups. Runs last but for `order`; dce, cse and fold should have run.
 void fuse(Program& program);
 
+// Whether ops of the optimizer join the products that make their gradients, which then are never in memory. On a GPU a
+// product's epilogue has to stream the moments to gain by it: where none does, updates stay apart
+// (docs/performance.md).
+enum class Updates : uint8_t { in_products, in_bf16_products, apart };
+
 struct FuseOptions {
-  // Ops of the optimizer stay out of the products that make their gradients.
-  bool updates_apart = false;
+  Updates updates = Updates::in_products;
   // Does the template of this attention_grad also take what is done to its result? None does if not set.
   bool (*takes_tail)(const Program& program, const Node& gradient) = nullptr;
 };
 void fuse(Program& program, const FuseOptions& options);
-// The same, but updates stay out of the products that make their gradients: on an H200 those products lose more with
-// three wide operands in their epilogue than writing and reading the gradient costs (docs/performance.md).
+// The same with updates apart.
 void fuse_for_gpu(Program& program);
 
 }  // namespace stepc

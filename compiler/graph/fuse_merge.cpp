@@ -184,9 +184,19 @@ class Merger {
 
   bool is_update(int k) const { return phase_of(k) == Phase::optimizer; }
 
+  // Does the product among the two have an update made with it?
+  bool takes_update(int a, int b) const {
+    if (options_.updates != Updates::in_bf16_products) return options_.updates == Updates::in_products;
+    for (NodeId id : kernel(schedule_of(a) == Template::matmul ? a : b).fused.nodes) {
+      const Node& node = program_.node(id);
+      if (node.op == Op::matmul) return program_.type(node.operands[0]).dtype == Dtype::bf16;
+    }
+    return false;
+  }
+
   // The kernel of `a` and `b`, if there may be one and it pays; circles are not looked for.
   std::optional<Kernel> merged(int a, int b, Template schedule) const {
-    if (options_.updates_apart && schedule == Template::matmul && is_update(a) != is_update(b)) return std::nullopt;
+    if (schedule == Template::matmul && is_update(a) != is_update(b) && !takes_update(a, b)) return std::nullopt;
     if (schedule == Template::attention_grad && !takes_tail(a)) return std::nullopt;
     const Kernel& into = kernel(a);
     const Kernel& from = kernel(b);

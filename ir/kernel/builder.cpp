@@ -130,6 +130,12 @@ BufferId KernelBuilder::shared(std::string name, Dtype dtype, Shape shape, int64
   return id;
 }
 
+BufferId KernelBuilder::shared_over(std::string name, Dtype dtype, Shape shape, int64_t swizzle_bytes, BufferId over) {
+  const BufferId id = shared(std::move(name), dtype, std::move(shape), swizzle_bytes);
+  kernel_.buffers.back().over = over;
+  return id;
+}
+
 BufferId KernelBuilder::tensor_map(std::string name, BufferId global, Shape box, int64_t swizzle_bytes) {
   const Buffer& tensor = kernel_.buffer(global);
   const BufferId id = add_buffer(std::move(name), Space::map, tensor.dtype, tensor.shape, {});

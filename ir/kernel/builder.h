@@ -60,6 +60,8 @@ class KernelBuilder {
   // Declarations. Names are made unique.
   BufferId global(std::string name, Dtype dtype, Shape shape, std::vector<int64_t> strides = {});
   BufferId shared(std::string name, Dtype dtype, Shape shape, int64_t swizzle_bytes = 0);
+  // The bytes of another shared buffer, in another shape.
+  BufferId shared_over(std::string name, Dtype dtype, Shape shape, int64_t swizzle_bytes, BufferId over);
   BufferId tensor_map(std::string name, BufferId global, Shape box, int64_t swizzle_bytes);
   BufferId barriers(std::string name, int64_t count, int64_t arrivals);
   Index scalar(std::string name, Range range = {0, INT64_MAX}, int64_t multiple_of = 1);

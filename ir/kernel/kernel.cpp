@@ -138,7 +138,9 @@ SharedLayout shared_layout(const Kernel& kernel) {
   layout.offset_bytes.assign(kernel.buffers.size(), -1);
   std::vector<size_t> order;
   for (size_t i = 0; i < kernel.buffers.size(); ++i)
-    if (kernel.buffers[i].space == Space::shared || kernel.buffers[i].space == Space::barrier) order.push_back(i);
+    if ((kernel.buffers[i].space == Space::shared && kernel.buffers[i].over == BufferId::none) ||
+        kernel.buffers[i].space == Space::barrier)
+      order.push_back(i);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return buffer_alignment(kernel.buffers[a]) > buffer_alignment(kernel.buffers[b]);
   });
@@ -147,6 +149,9 @@ SharedLayout shared_layout(const Kernel& kernel) {
     layout.offset_bytes[i] = (layout.total_bytes + alignment - 1) / alignment * alignment;
     layout.total_bytes = layout.offset_bytes[i] + buffer_bytes(kernel.buffers[i]);
   }
+  for (size_t i = 0; i < kernel.buffers.size(); ++i)
+    if (kernel.buffers[i].over != BufferId::none)
+      layout.offset_bytes[i] = layout.offset_bytes[index_of(kernel.buffers[i].over)];
   if (exchanges(kernel)) {
     constexpr int64_t kExchangeBytes = 128;  // 4 for each of up to 32 warps
     layout.exchange_offset = (layout.total_bytes + kExchangeBytes - 1) / kExchangeBytes * kExchangeBytes;

@@ -93,6 +93,7 @@ struct Buffer {
   std::vector<int64_t> strides;      // elements; empty: dense row-major. Global operands may be strided.
   int64_t swizzle_bytes = 0;         // shared tiles and maps: 0, 32, 64 or 128
   bool overwritten = false;          // global, only read: a result may be written over it, see docs/kernel_abi.md
+  BufferId over = BufferId::none;    // shared, on sm90: the bytes of this other buffer, from its first on
   BufferId map_of = BufferId::none;  // map: the global tensor
   Shape box;                         // map: the extent of one copy
   int64_t arrivals = 0;              // barrier: arrivals that complete a phase
@@ -168,7 +169,8 @@ const Attr* find_attr(const KOp& op, std::string_view name);
 int64_t integer_attr(const KOp& op, std::string_view name, int64_t missing);
 bool flag_attr(const KOp& op, std::string_view name);  // false where it is not given
 // Byte offset of each shared buffer of a task (by buffer index, -1 for others), and the total. Each is aligned to
-// 64 bytes, or 1024 where it has a swizzle; those come first, so that no space is lost between them. Kernels for GPUs
+// 64 bytes, or 1024 where it has a swizzle; those come first, so that no space is lost between them. One that lies over
+// another starts where that does. Kernels for GPUs
 // in which warps reduce a vector together have a place where they exchange their parts, behind the buffers.
 struct SharedLayout {
   std::vector<int64_t> offset_bytes;

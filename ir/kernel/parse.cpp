@@ -94,17 +94,24 @@ Status ParseState::buffer(Space space) {
   if (space == Space::shared || space == Space::map) {
     STEPC_ASSIGN(declared.swizzle_bytes, optional_integer("swizzle", 0, 128));
   }
+  if (space == Space::shared && reader.accept("over")) {
+    STEPC_ASSIGN(declared.over, buffer_named("the %name of a shared tile"));
+  }
   STEPC_TRY(define(name, static_cast<BufferId>(kernel.buffers.size())));
   kernel.buffers.push_back(std::move(declared));
   return {};
 }
 
-Status ParseState::map_rest(Buffer& map) {
-  STEPC_ASSIGN(const Token of, reader.expect_kind(Token::Kind::value, "the %name of a global tensor"));
+Result<BufferId> ParseState::buffer_named(std::string_view what) {
+  STEPC_ASSIGN(const Token of, reader.expect_kind(Token::Kind::value, what));
   const auto thing = names.find(of.text);
   if (!thing || !std::holds_alternative<BufferId>(*thing))
     return user_error_at(reader.location(of), "unknown buffer %{}{}", of.text, names.suggestion(of.text));
-  map.map_of = std::get<BufferId>(*thing);
+  return std::get<BufferId>(*thing);
+}
+
+Status ParseState::map_rest(Buffer& map) {
+  STEPC_ASSIGN(map.map_of, buffer_named("the %name of a global tensor"));
   map.dtype = kernel.buffer(map.map_of).dtype;
   map.shape = kernel.buffer(map.map_of).shape;
   STEPC_TRY(reader.expect("box", "the tensor of a map"));

@@ -20,6 +20,7 @@ struct ParseState {
   Status declarations();
   Status buffer(Space space);
   Status map_rest(Buffer& map);
+  Result<BufferId> buffer_named(std::string_view what);
   Status scalar();
   Status role();
   Result<std::vector<int64_t>> integers(std::string_view what);

@@ -242,6 +242,8 @@ class Printer {
     if (!buffer.strides.empty()) text += " strides " + shape_text(buffer.strides);
     if (buffer.overwritten) text += " overwritten";
     if (buffer.swizzle_bytes != 0) text += fmt::format(" swizzle {}", buffer.swizzle_bytes);
+    if (buffer.over != BufferId::none)
+      text += fmt::format(" over %{}", is_in(buffer.over, kernel_.buffers) ? kernel_.buffer(buffer.over).name : "?");
     return text + "\n";
   }
 

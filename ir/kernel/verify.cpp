@@ -91,6 +91,23 @@ Status check_map(const Kernel& kernel, const Buffer& map) {
   return {};
 }
 
+Status check_over(const Kernel& kernel, const Buffer& buffer) {
+  if (buffer.over == BufferId::none) return {};
+  if (kernel.target != Target::sm90 || buffer.space != Space::shared)
+    return user_error("%{} lies over another buffer, which only shared ones of sm90 may", buffer.name);
+  if (!is_in(buffer.over, kernel.buffers) || kernel.buffer(buffer.over).space != Space::shared ||
+      kernel.buffer(buffer.over).over != BufferId::none)
+    return user_error("%{} does not lie over a shared buffer with memory of its own", buffer.name);
+  const Buffer& below = kernel.buffer(buffer.over);
+  const auto bytes = [](const Buffer& of) { return numel(of.shape) * dtype_bytes(of.dtype); };
+  if (bytes(buffer) > bytes(below))
+    return user_error("%{} takes {} bytes, more than the {} of %{} below it", buffer.name, bytes(buffer), bytes(below),
+                      below.name);
+  if (buffer.swizzle_bytes != 0 && below.swizzle_bytes == 0)
+    return user_error("%{} has a swizzle, but %{} below it has none", buffer.name, below.name);
+  return {};
+}
+
 Status check_buffer(const Kernel& kernel, const Buffer& buffer) {
   constexpr int64_t kMaxBytes = int64_t{1} << 56;
   const auto elements = checked_numel(buffer.shape);
@@ -107,7 +124,7 @@ Status check_buffer(const Kernel& kernel, const Buffer& buffer) {
     case Space::global: return check_strides(buffer);
     case Space::shared:
       if (!buffer.strides.empty()) return user_error("shared %{} has strides", buffer.name);
-      return {};
+      return check_over(kernel, buffer);
     case Space::map: return check_map(kernel, buffer);
     case Space::barrier:
       if (buffer.shape.size() != 1 || *elements < 1 || *elements > 64)

@@ -15,7 +15,7 @@ namespace {
 
 // The fused program's kernels, one a line: "template: ops". Checks that it verifies, keeps its promises and can be
 // planned.
-std::string kernels_of(const std::string& body) {
+std::string kernels_of(const std::string& body, Updates updates = Updates::in_products) {
   auto module = parse_module(
       "module \"m\"\nparam @w: f32[4, 6]\nstate @s: f32[4, 6] optimizer\nstate @t: f32[4, 6] "
       "optimizer\nprogram @p {\n" +
@@ -23,7 +23,7 @@ std::string kernels_of(const std::string& body) {
       "e.gir");
   REQUIRE_MESSAGE(module.has_value(), module.error().text());
   Program& program = module->programs[0];
-  fuse(program);
+  fuse(program, {.updates = updates});
   order(program);
   const Status verified = verify(*module);
   REQUIRE_MESSAGE(verified.has_value(), verified.error().text());
@@ -55,6 +55,23 @@ TEST_CASE("constants and views that are handed out are made by a kernel") {
   CHECK(kernels_of(kW + "  %v: f32[6, 4] = transpose(%w) {permutation=[1, 0]}\n  output(%v) {name=\"v\"}\n") ==
         "pointwise: transpose\n");
   CHECK(kernels_of("  %i: i32[7] = iota {axis=0}\n  output(%i) {name=\"i\"}\n") == "pointwise: iota\n");
+}
+
+TEST_CASE("updates join all products, those of bf16, or none") {
+  const auto update = [](const std::string& dtype, Updates updates) {
+    return kernels_of(kS + "  %x: " + dtype + "[4, 8] = input {name=\"x\"}\n  %y: " + dtype +
+                          "[8, 6] = input {name=\"y\"}\n  %g: f32[4, 6] = matmul(%x, %y) {transpose_a=false, "
+                          "transpose_b=false} !backward\n"
+                          "  %n: f32[4, 6] = add(%s, %g) !optimizer\n  assign(%n) {name=@s} !optimizer\n",
+                      updates);
+  };
+  const std::string together = "matmul: matmul add\n", apart = "matmul: matmul\npointwise: add\n";
+  CHECK(update("f32", Updates::in_products) == together);
+  CHECK(update("bf16", Updates::in_products) == together);
+  CHECK(update("f32", Updates::in_bf16_products) == apart);
+  CHECK(update("bf16", Updates::in_bf16_products) == together);
+  CHECK(update("f32", Updates::apart) == apart);
+  CHECK(update("bf16", Updates::apart) == apart);
 }
 
 TEST_CASE("one value for an output, a state and other kernels is made once") {

@@ -190,7 +190,7 @@ Fused fused_case(const TailCase& test, bool for_sm90 = true, bool read_twice = f
   const ValueId weights = g.input("w", {Dtype::bf16, {3 * test.heads * test.dim, 64}});
   g.output("dx", g.matmul(turned_back(g, test, gradient), weights, Dtype::bf16));
   if (read_twice) g.output("gradient", gradient);
-  FuseOptions options{.updates_apart = true};
+  FuseOptions options{.updates = Updates::apart};
   if (for_sm90) options.takes_tail = attention_grad_takes_tail;
   fuse(module.programs[0], options);
   test::require(verify(module));

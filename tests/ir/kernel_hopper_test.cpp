@@ -57,6 +57,31 @@ TEST_CASE("columns of a tile, and what needs a cluster") {
         "k.kir:10:1: tma_load: multicast in a kernel without clusters");
 }
 
+TEST_CASE("a shared tile over another has its bytes") {
+  const auto parsed = [](const std::string& declaration, const std::string& target) {
+    return parse_kernel("kernel @k " + target + "\nshared %a: bf16[4, 64, 64] swizzle 128\nshared %f: f32[64]\n" +
+                            declaration + "\ngrid 2\nrole @main warps 4 {\n}\n",
+                        "k.kir");
+  };
+  const auto kernel = parsed("shared %o: f32[4, 64, 32] swizzle 128 over %a", "sm90");
+  REQUIRE_MESSAGE(kernel.has_value(), kernel.error().text());
+  CHECK(print_kernel(*kernel).find("shared %o: f32[4, 64, 32] swizzle 128 over %a\n") != std::string::npos);
+  const SharedLayout layout = shared_layout(*kernel);
+  CHECK(layout.offset_bytes[2] == layout.offset_bytes[0]);
+  CHECK(layout.total_bytes == 4 * 64 * 128 + 256);
+  const auto error = [&](const std::string& declaration, const std::string& target = "sm90") {
+    const auto wrong = parsed(declaration, target);
+    return wrong ? "no error" : wrong.error().message;
+  };
+  CHECK(error("shared %o: f32[64] over %b") == "unknown buffer %b");
+  CHECK(error("shared %o: f32[65] over %f") == "%o takes 260 bytes, more than the 256 of %f below it");
+  CHECK(error("shared %o: f32[8, 8] swizzle 32 over %f") == "%o has a swizzle, but %f below it has none");
+  CHECK(error("shared %o: f32[8] over %f\nshared %p: f32[8] over %o") ==
+        "%p does not lie over a shared buffer with memory of its own");
+  CHECK(error("shared %o: f32[8] over %f", "cuda") ==
+        "%o lies over another buffer, which only shared ones of sm90 may");
+}
+
 TEST_CASE("stores that add") {
   const auto error = [](const std::string& target, const std::string& store) {
     const auto kernel = parse_kernel("kernel @k " + target +

@@ -65,9 +65,11 @@ Machine::Machine(Module module, int threads, const HostTarget& target, const Fit
   start(lower_host(std::move(module), target, lower_options(fit)));
 }
 
-Machine::Machine(Module module, const GpuTarget& target, uint64_t seed, const FitOptions& fit)
+Machine::Machine(Module module, const GpuTarget& target, uint64_t seed, const FitOptions& fit, bool updates_apart)
     : device_(open_gpu(seed)) {
-  auto lowered = lower_gpu(std::move(module), target, {.common = lower_options(fit)});
+  GpuLowerOptions options{.common = lower_options(fit)};
+  options.common.passes.updates_apart = updates_apart;
+  auto lowered = lower_gpu(std::move(module), target, options);
   REQUIRE_MESSAGE(lowered.has_value(), lowered.error().text());
   start(std::move(lowered->bundle));
 }

@@ -24,7 +24,8 @@ class Machine {
   explicit Machine(Module module, int threads = 2, const HostTarget& target = detect_host_target(),
                    const FitOptions& fit = {});
   // On the GPU of tests (tests/support/gpu.h).
-  Machine(Module module, const GpuTarget& target, uint64_t seed = 1, const FitOptions& fit = {});
+  Machine(Module module, const GpuTarget& target, uint64_t seed = 1, const FitOptions& fit = {},
+          bool updates_apart = false);
 
   // Starts from activations full of NaN.
   TensorMap run(std::string_view program, const TensorMap& inputs);

@@ -24,7 +24,7 @@ struct ParameterRow {
 std::vector<ParameterRow> parameter_rows(const ModelConfig& model, const ModuleLayout& layout, const Plan& plan,
                                          const Program* fused);
 
-// "dtypes: parameters 50 bf16 + 37 f32; gradients 87 f32, 62 of them stored; moments 174 f32"
+// "dtypes: parameters 50 bf16 + 37 f32; gradients 87 f32, 13 of them stored; moments 174 f32"
 std::string dtype_summary(const std::vector<ParameterRow>& rows);
 // A line for each parameter, then the summary.
 std::string parameter_table_text(const std::vector<ParameterRow>& rows);

@@ -79,6 +79,7 @@ void DeviceOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(0, 1024));
   command.add_option("--cache", cache_folder, "Folder of compiled kernels (default: the user's cache folder)");
   command.add_flag("--baseline-cpu", choice.baseline, "Generate host code without AVX-512");
+  command.add_flag("--updates-apart", updates_apart, "Keep optimizer updates out of the products of their gradients");
 }
 
 void DeviceOptions::add_device_to(CLI::App& command) {
@@ -98,6 +99,7 @@ Result<GpuLowered> compile_module(Module module, const CodeTarget& target, const
   lower.cache_folder = options.cache();
   lower.threads = options.thread_count();
   lower.report = report;
+  lower.passes.updates_apart = options.updates_apart;
   STEPC_ASSIGN(const Recompute recompute, options.recompute.mode());
   if (wishes.memory_bytes) lower.fit = {recompute, *wishes.memory_bytes};
   lower.progress = [shows](int done, int all, const std::string&) {

@@ -23,6 +23,7 @@ struct DeviceOptions {
   std::string cache_folder;
   bool graphs = true;             // run the steps of a GPU's programs as graphs
   bool separate_buffers = false;  // each in memory of its own
+  bool updates_apart = false;     // kernels of their own for an optimizer's updates
   RecomputeChoice recompute;
 
   void add_to(CLI::App& command);

@@ -2,6 +2,7 @@
 // allows, up to 16 bytes; counts, heights and idle slots become conditions on units.
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "compiler/emit/nvptx/context.h"
 #include "compiler/emit/nvptx/hopper.h"
@@ -28,6 +29,12 @@ struct Unit {
   int64_t column = 0;
 };
 
+// A place in a swizzled tile: whole patterns of rows, and a column of one of them.
+struct SwizzledPlace {
+  llvm::Value* rows = nullptr;  // bytes
+  int64_t column_bytes = 0;
+};
+
 // One load or store of a fragment.
 struct Access {
   const kernel::Buffer* buffer = nullptr;
@@ -44,6 +51,7 @@ struct Access {
   int64_t width = 1;  // columns of the fragment
   int64_t unit = 1;   // elements
   bool adds = false;
+  std::optional<SwizzledPlace> swizzled;  // instead of the place
 };
 
 bool is_shared(const Access& access) { return access.buffer->space == Space::shared; }
@@ -87,6 +95,27 @@ llvm::Value* add_thread_part(GpuContext& context, llvm::Value* sum, llvm::Value*
   return builder.CreateAdd(widen_index(context, sum), widen_index(context, part));
 }
 
+// Where rows are as wide as the swizzle, and the place is whole patterns of 8 rows and leaves the bits of the
+// fragment's columns free, a unit lies at the thread's own place in the pattern, with its column's bits exchanged.
+std::optional<SwizzledPlace> split_swizzle(GpuContext& context, const kernel::Ref& ref, const Access& access) {
+  const int64_t swizzle = access.buffer->swizzle_bytes, width = access.width * access.element_bytes;
+  const kernel::Expr& column = context.kernel.expr(ref.at.back());
+  if (swizzle == 0 || access.row_bytes != swizzle || (width & (width - 1)) != 0 || width > swizzle) return std::nullopt;
+  if (column.kind != kernel::ExprKind::constant || column.value * access.element_bytes % width != 0)
+    return std::nullopt;
+  for (const Piece& piece : access.spread.pieces)
+    if (piece.row % 8 != 0) return std::nullopt;
+  const auto strides = strides_of(*access.buffer);
+  auto& builder = context.builder;
+  SwizzledPlace place{context.i32(0), column.value * access.element_bytes};
+  for (size_t d = 0; d + 1 < ref.at.size(); ++d) {
+    const int64_t step = strides[d] * access.element_bytes;
+    if (kernel::multiple_of(context.kernel, ref.at[d]) * step % (8 * swizzle) != 0) return std::nullopt;
+    place.rows = builder.CreateAdd(place.rows, builder.CreateMul(emit_expr32(context, ref.at[d]), context.i32(step)));
+  }
+  return place;
+}
+
 Access make_access(GpuContext& context, const KOp& op, kernel::FragId id) {
   const kernel::Ref& ref = op.refs[0];
   const kernel::Frag& frag = context.kernel.frag(id);
@@ -116,6 +145,8 @@ Access make_access(GpuContext& context, const KOp& op, kernel::FragId id) {
   access.thread_bytes = add_thread_part(context, nullptr, access.spread.row, access.row_bytes, kMostRows);
   access.thread_bytes =
       add_thread_part(context, access.thread_bytes, access.spread.column, access.column_bytes, kMostColumns);
+  if (is_shared(access) && access.thread_bytes && frag.shape.size() == 2)
+    access.swizzled = split_swizzle(context, ref, access);
   access.unit = 1;
   access.adds = kernel::flag_attr(op, "add");
   const int64_t widest = access.adds ? kWidestAdd : kWidestBytes;
@@ -146,6 +177,14 @@ llvm::Value* address_of(GpuContext& context, const Access& access, const Unit& u
   }
   llvm::Value* bytes = access.place.bytes;
   if (access.thread_bytes) bytes = builder.CreateAdd(bytes, access.thread_bytes);
+  if (access.swizzled) {
+    // Threads of all places share the first two, so that what differs is an offset.
+    llvm::Value* own = swizzled_address(context, access.place.buffer, access.thread_bytes);
+    own = builder.CreateXor(own, context.i32(access.swizzled->column_bytes + unit.column * access.column_bytes));
+    own = builder.CreateAdd(own, access.swizzled->rows);
+    return builder.CreateIntToPtr(builder.CreateAdd(own, context.i32(unit.row * access.row_bytes)),
+                                  builder.getPtrTy(3));
+  }
   return builder.CreateIntToPtr(
       swizzled_address(context, access.place.buffer, builder.CreateAdd(bytes, context.i32(constant))),
       builder.getPtrTy(3));
@@ -298,6 +337,7 @@ llvm::Value* counts_all(GpuContext& context, const Access& access) {
 void move_by(GpuContext& context, Access& access, llvm::Value* offset) {
   auto& builder = context.builder;
   access.row_bytes = access.column_bytes = 0;
+  access.swizzled.reset();
   access.thread_bytes = is_shared(access)
                             ? builder.CreateMul(offset, context.i32(access.element_bytes))
                             : builder.CreateMul(widen_index(context, offset), context.i64(access.element_bytes));

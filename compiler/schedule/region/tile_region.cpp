@@ -34,6 +34,7 @@ void TileRegion::scope(const std::function<void()>& body) {
 
 void TileRegion::store(const ProductTile& tile) {
   if (matmul_.sizes.m == 0 || matmul_.sizes.columns() == 0) return;
+  if (pace_) return store_inside(tile);
   builder_.when(less(tile.row, Index(matmul_.sizes.m)), [&] { store_inside(tile); });
 }
 
@@ -49,7 +50,10 @@ void TileRegion::store_inside(const ProductTile& tile) {
     const bool whole = m % shape[0] == 0;
     maker_.set_lanes({shape[0], step_, whole ? Index(shape[0]) : min(Index(m) - tile.row, Index(shape[0])), step_});
     evaluate_scalars();
-    pieces(shape[1]);
+    if (pace_)
+      paced_pieces(shape[1]);
+    else
+      pieces(shape[1]);
     tile_ = nullptr;
   });
 }
@@ -100,6 +104,31 @@ void TileRegion::pieces(int64_t columns) {
     forget_columns();
     known_.insert(next.begin(), next.end());
   }
+}
+
+// The template's part is done for all pieces alike, so that its roles count the same whatever lies past the edges.
+void TileRegion::paced_pieces(int64_t columns) {
+  const Index has_rows = less(tile_->row, Index(matmul_.sizes.m));
+  for (int64_t first = 0; first < columns; first += step_) {
+    Piece piece = piece_at(first);
+    pace_->before(first);
+    builder_.when(has_rows, [&] {
+      builder_.when(less(piece.column, Index(matmul_.sizes.columns())), [&] {
+        scope([&] {
+          evaluate(piece);
+          finish(piece);
+        });
+      });
+    });
+    pace_->after(first);
+  }
+}
+
+std::optional<kernel::Value> TileRegion::at_hand(ValueId value, const TilePosition& where) {
+  if (!pace_ || !piece_) return std::nullopt;
+  const auto place = access_.tile_place(value, where);
+  if (!place || shift_of(*place, piece_->column) != 0) return std::nullopt;
+  return pace_->operand(value);
 }
 
 void TileRegion::forget_columns() {
@@ -183,8 +212,20 @@ void TileRegion::finish(const Piece& piece) {
   maker_.set_lanes(lanes);
 }
 
+std::optional<int64_t> TileRegion::shift_of(const TilePlace& place, const Index& column) const {
+  if (place.at.size() != 3 || place.rows != 1) return std::nullopt;
+  const auto same = [](const Index& a, const Index& b) {
+    const Index distance = a - b;
+    return distance.is_constant() && distance.constant() == 0;
+  };
+  const Shape& shape = builder_.kernel().buffer(place.buffer).shape;
+  const Index shift = place.at[2] - column;
+  const bool in_order = shape[0] == matmul_.sizes.batch && shape[1] == matmul_.sizes.m &&
+                        same(place.at[0], tile_->batch) && same(place.at[1], tile_->row) && shift.is_constant();
+  return in_order ? std::optional(shift.constant()) : std::nullopt;
+}
+
 void TileRegion::finish(const Piece& piece, const Ready& ready) {
-  const MatmulProblem& sizes = matmul_.sizes;
   const ValueId result = ready.store->result;
   TileStore store{.result = result,
                   .value = ready.value.lanes,
@@ -192,18 +233,9 @@ void TileRegion::finish(const Piece& piece, const Ready& ready) {
                   .tile_column = piece.first,
                   .height = piece.lanes.height,
                   .count = piece.lanes.count};
-  const auto same = [](const Index& a, const Index& b) {
-    const Index distance = a - b;
-    return distance.is_constant() && distance.constant() == 0;
-  };
-  if (store.place && store.place->at.size() == 3) {
-    const std::vector<Index>& at = store.place->at;
-    const Shape& shape = builder_.kernel().buffer(store.place->buffer).shape;
-    const Index shift = at[2] - piece.column;
-    store.in_order = shape[0] == sizes.batch && shape[1] == sizes.m && store.place->rows == 1 &&
-                     same(at[0], tile_->batch) && same(at[1], tile_->row) && shift.is_constant();
-    if (store.in_order) store.shift = shift.constant();
-  }
+  const std::optional<int64_t> shift = store.place ? shift_of(*store.place, piece.column) : std::nullopt;
+  store.in_order = shift.has_value();
+  store.shift = shift.value_or(0);
   if (store_ && store_(store)) return;
   if (store.place)
     access_.store(ready.value, *store.place);

@@ -41,6 +41,15 @@ struct TileStore {
   kernel::Index count;
 };
 
+// A piece that a template brings operands for: what lies there as the product does may be at hand already.
+struct TilePace {
+  // Around the piece that begins at this column of the tile; called for every piece, if it exists or not.
+  std::function<void(int64_t first)> before;
+  std::function<void(int64_t first)> after;
+  // The piece of an operand [batch, m, n], or nothing: then it is loaded.
+  std::function<std::optional<kernel::Value>(ValueId operand)> operand;
+};
+
 class TileRegion {
  public:
   // True: it is stored, else the default is to do it.
@@ -49,6 +58,8 @@ class TileRegion {
   TileRegion(kernel::KernelBuilder& builder, const Program& program, const Group& group, const MatmulGroup& matmul,
              std::map<ValueId, kernel::BufferId> buffers, int64_t step);
   void on_store(Store store) { store_ = std::move(store); }
+  // One piece after the other, none looked at before its turn.
+  void set_pace(TilePace pace) { pace_ = std::move(pace); }
 
   // Stores the group's results at the tile. What lies outside of the product is left out.
   void store(const ProductTile& tile);
@@ -82,6 +93,7 @@ class TileRegion {
   };
   using Known = std::map<std::vector<int64_t>, TileValue>;  // values at positions
   void pieces(int64_t columns);
+  void paced_pieces(int64_t columns);
   Piece piece_at(int64_t first);
   void evaluate_scalars();
   void forget_columns();
@@ -91,6 +103,10 @@ class TileRegion {
   void evaluate(Piece& piece);
   void finish(const Piece& piece);
   void finish(const Piece& piece, const Ready& ready);
+  // The columns before it in a buffer [batch, m, width] where it lies at the piece's own row; nothing elsewhere.
+  std::optional<int64_t> shift_of(const TilePlace& place, const kernel::Index& column) const;
+  // An operand's tile that the template has brought.
+  std::optional<kernel::Value> at_hand(ValueId value, const TilePosition& where);
 
   TileValue at(ValueId value, const TilePosition& where);
   TileValue evaluate(ValueId value, const TilePosition& where);
@@ -122,6 +138,7 @@ class TileRegion {
   TileMath math_;
   TileAccess access_;
   Store store_;
+  std::optional<TilePace> pace_;
   std::vector<bool> inside_;  // by node
   Known known_;               // of the open scopes
   std::map<std::vector<int64_t>, kernel::Index> known_indices_;

@@ -106,9 +106,9 @@ TileValue TileRegion::product(const TilePosition& where) {
 
 // Columns that only change places in a thread are loaded in order and then moved, as is what two of them share.
 TileValue TileRegion::load(ValueId value, const TilePosition& where) {
-  const auto from = moved(value, where);
-  if (!from) return access_.load(value, where);
-  return maker_.columns_of(at(value, from->first), from->second);
+  if (const auto from = moved(value, where)) return maker_.columns_of(at(value, from->first), from->second);
+  if (const auto tile = at_hand(value, where)) return {*tile, Spread::tile};
+  return access_.load(value, where);
 }
 
 std::optional<std::pair<TilePosition, std::vector<int64_t>>> TileRegion::moved(ValueId value,

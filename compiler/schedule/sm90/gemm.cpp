@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "compiler/schedule/region/tile_plan.h"
+#include "compiler/schedule/sm90/gemm_stream.h"
 #include "compiler/schedule/sm90/templates.h"
 #include "ir/graph/fused.h"
 #include "ir/support/check.h"
@@ -22,6 +23,7 @@ using kernel::KernelBuilder;
 constexpr int64_t kLiveBf16 = 330;
 constexpr int64_t kLiveF32 = 130;
 constexpr int64_t kHeavyColumns = 192;  // then, of a tile
+constexpr int64_t kAnyLive = 1 << 20;   // where operands wait in shared memory
 
 // All that the producer can spare: what is read beside the product waits in registers too.
 void give_registers(GemmConfig& config) {
@@ -44,11 +46,19 @@ struct Recipe {
   const std::vector<ValueId>& results;
   GemmConfig config;
   TilePlan plan;
-  int64_t slice_columns;
+  int64_t slice_columns;               // 0: all of a tile
+  std::vector<ValueId> streamed = {};  // operands that come through the ring
 };
 
 bool fits_map(const Program& program, ValueId value, const Shape& shape) {
   return program.type(value).dtype == Dtype::bf16 && shape.back() % 8 == 0;
+}
+
+bool is_like_product(const Recipe& recipe, ValueId value) {
+  const MatmulProblem& sizes = recipe.matmul.sizes;
+  const auto given = recipe.plan.shapes.find(value);
+  const Shape& shape = given == recipe.plan.shapes.end() ? recipe.program.type(value).shape : given->second;
+  return sizes.parts() == 1 && shape == Shape{sizes.batch, sizes.m, sizes.n};
 }
 
 class GemmKernel {
@@ -59,13 +69,20 @@ class GemmKernel {
     for (size_t i = 0; i < recipe.results.size(); ++i) declare(recipe.results[i], fmt::format("y{}", i));
     builder_.set_grid(recipe.config.tasks(recipe.matmul.sizes));
     builder_.set_cluster(recipe.config.cluster);
+    if (!recipe.streamed.empty()) declare_stream();
   }
 
   // An error says what the region cannot make.
   Result<kernel::Kernel> build() {
     TileRegion region(builder_, recipe_.program, recipe_.group, recipe_.matmul, buffers_, recipe_.plan.step);
-    region.on_store([&](const TileStore& store) { return store_panel(store); });
+    region.on_store([&](const TileStore& store) { return stream_ ? put(store) : store_panel(store); });
     GemmEpilogue epilogue;
+    if (stream_) {
+      epilogue.stream = &*stream_;
+      region.set_pace({[&](int64_t first) { stream_->begin_piece(first); },
+                       [&](int64_t first) { stream_->end_piece(first); },
+                       [&](ValueId operand) { return stream_->operand(operand); }});
+    }
     epilogue.slice_columns = recipe_.slice_columns;
     epilogue.begin_tile = [&] { panels_.begin_tile(); };
     epilogue.store = [&](const ProductTile& tile) { region.store(tile); };
@@ -77,8 +94,24 @@ class GemmKernel {
     return builder_.finish();
   }
   int64_t panels() const { return panels_.done(); }
+  std::vector<ValueId> streamed() const { return stream_ ? stream_->read() : std::vector<ValueId>(); }
 
  private:
+  void declare_stream() {
+    stream_.emplace(builder_, recipe_.config);
+    // The widest first: what is left of a stage is then for narrow ones.
+    for (const int64_t bytes : {4, 2})
+      for (ValueId operand : recipe_.streamed)
+        if (dtype_bytes(recipe_.program.type(operand).dtype) == bytes)
+          stream_->add_operand(operand, buffers_.at(operand));
+    for (ValueId result : recipe_.results)
+      if (is_like_product(recipe_, result)) stream_->add_result(result, buffers_.at(result));
+  }
+  bool put(const TileStore& store) {
+    return store.in_order && store.shift == 0 && is_like_product(recipe_, store.result) &&
+           stream_->put(store.result, store.value);
+  }
+
   void declare(ValueId value, std::string name) {
     const TensorType& type = recipe_.program.type(value);
     const auto given = recipe_.plan.shapes.find(value);
@@ -105,6 +138,7 @@ class GemmKernel {
   const Recipe& recipe_;
   KernelBuilder builder_;
   PanelStores panels_;
+  std::optional<GemmStream> stream_;
   std::map<ValueId, BufferId> buffers_;
   std::map<ValueId, BufferId> maps_;
 };
@@ -117,6 +151,44 @@ Result<kernel::Kernel> build(const Recipe& recipe) {
   const MatmulProblem& sizes = recipe.matmul.sizes;
   if (trial.panels() == 0 || sizes.columns() % recipe.config.tile_columns(sizes) != 0) return kernel;
   return GemmKernel(recipe, trial.panels()).build();
+}
+
+// Results through the ring of stages: operands that lie as the product does and are read there alone come that way.
+std::optional<Recipe> through_ring(Recipe recipe) {
+  const MatmulGroup& matmul = recipe.matmul;
+  for (ValueId operand : recipe.operands) {
+    const bool is_other = operand == matmul.a || operand == matmul.b || operand == matmul.count;
+    if (!is_other && is_like_product(recipe, operand)) recipe.streamed.push_back(operand);
+  }
+  if (recipe.streamed.empty()) return std::nullopt;
+  recipe.config.result_turns = recipe.config.tile_n / kStreamColumns;
+  give_registers(recipe.config);
+  GemmKernel trial(recipe, std::nullopt);
+  if (!trial.build()) return std::nullopt;
+  recipe.streamed = trial.streamed();
+  return recipe.streamed.empty() ? std::nullopt : std::optional(std::move(recipe));
+}
+
+std::optional<Recipe> find_ring(const Program& program, const Group& group, const MatmulGroup& matmul,
+                                const ScheduledKernel& scheduled, const GpuTarget& target) {
+  for (const GemmConfig& config : gemm_candidates(matmul.sizes, false, target)) {
+    const auto plan = plan_tiles(program, group, matmul, kGroupRows, config.tile_n, kStreamStep, kAnyLive);
+    if (!plan || plan->step != kStreamStep) continue;
+    auto recipe = through_ring({program, group, matmul, scheduled.operands, scheduled.results, config, *plan, 0});
+    if (recipe) return recipe;
+  }
+  return std::nullopt;
+}
+
+Result<std::optional<ScheduledKernel>> finished(ScheduledKernel scheduled, const Recipe& recipe,
+                                                kernel::Kernel kernel) {
+  const MatmulProblem& sizes = recipe.matmul.sizes;
+  scheduled.kernel = std::move(kernel);
+  scheduled.grid = recipe.config.tasks(sizes);
+  STEPC_ASSIGN(scheduled.problem, group_problem(recipe.program, recipe.group));
+  scheduled.config =
+      fmt::format("{}{}, {} columns at once", describe(recipe.config), describe(sizes.counted), recipe.plan.step);
+  return std::optional(std::move(scheduled));
 }
 
 }  // namespace
@@ -138,6 +210,11 @@ Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, con
   };
   const auto trial = plan_for(kGroupRows, kPanel);
   if (!trial) return std::optional<ScheduledKernel>();  // the results cannot be made on tiles
+  if (is_heavy)
+    if (const auto recipe = find_ring(program, group, matmul, scheduled, target)) {
+      STEPC_ASSIGN(kernel::Kernel kernel, GemmKernel(*recipe, std::nullopt).build());
+      return finished(std::move(scheduled), *recipe, std::move(kernel));
+    }
   // What a whole tile reads is under way a piece ahead; but tables that repeat along its columns would all stay in
   // registers.
   const bool whole = trial->columns != ColumnMap::pairs;
@@ -159,12 +236,7 @@ Result<std::optional<ScheduledKernel>> schedule_gemm(const Program& program, con
                         scheduled.results, config, *plan,  whole ? 0 : kPanel};
     auto kernel = build(recipe);
     if (!kernel) continue;
-    scheduled.kernel = std::move(*kernel);
-    scheduled.grid = config.tasks(matmul.sizes);
-    STEPC_ASSIGN(scheduled.problem, group_problem(program, group));
-    scheduled.config =
-        fmt::format("{}{}, {} columns at once", describe(config), describe(matmul.sizes.counted), recipe.plan.step);
-    return std::optional(std::move(scheduled));
+    return finished(std::move(scheduled), recipe, std::move(*kernel));
   }
   return std::optional<ScheduledKernel>();
 }

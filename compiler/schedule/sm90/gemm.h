@@ -33,6 +33,8 @@ struct GemmConfig {
   int64_t cluster = 1;   // tasks, neighbours along m, that share the tile of B
   int64_t group_m = 16;  // tiles along m that run next to one another, for the second-level cache
   int64_t boxes = 2;     // of a consumer, 64 x 64 bf16, on their way out
+  // Turns of the ring that bring what a tile's results are made of beside the product (gemm_stream.h).
+  int64_t result_turns = 0;
   // The product goes through shared memory, as bf16, to warps that make the results while the next is under way.
   bool hands_over = false;
   int64_t producer_registers = 40;  // 0: as many as any thread
@@ -100,8 +102,10 @@ class PanelStores {
   std::optional<kernel::BufferId> out_;
 };
 
+class GemmStream;
 struct GemmEpilogue {
   std::function<void()> begin_tile;
+  GemmStream* stream = nullptr;                   // with result_turns
   int64_t slice_columns = 0;                      // stored at once; 0: all of the tile
   std::function<void(const ProductTile&)> store;  // store_rows() rows of the tile
   std::function<void()> finish;

@@ -107,8 +107,9 @@ std::string describe(const GemmConfig& config) {
   const std::string warps = config.hands_over
                                 ? fmt::format("epilogue in {} warps", kStorers)
                                 : fmt::format("registers {}/{}", config.producer_registers, config.consumer_registers);
-  return fmt::format("tile {}x{}x{}, {} stages, groups of {}, cluster {}, {} boxes, {}", config.tile_m, config.tile_n,
-                     kBlockK, config.stages, config.group_m, config.cluster, config.boxes, warps);
+  return fmt::format("tile {}x{}x{}, {} stages, groups of {}, cluster {}, {} boxes, {}{}", config.tile_m, config.tile_n,
+                     kBlockK, config.stages, config.group_m, config.cluster, config.boxes, warps,
+                     config.result_turns > 0 ? ", results through the ring" : "");
 }
 
 }  // namespace stepc::sm90

@@ -5,6 +5,7 @@
 
 #include "compiler/schedule/sm90/gemm.h"
 #include "compiler/schedule/sm90/gemm_handoff.h"
+#include "compiler/schedule/sm90/gemm_stream.h"
 #include "compiler/schedule/sm90/gemm_tiles.h"
 #include "ir/kernel/builder_hopper.h"
 #include "ir/support/check.h"
@@ -38,6 +39,7 @@ class GemmEmitter {
       tiles_.each([&](const GemmTile& tile) {
         builder_.when(tile.live,
                       [&] { builder_.loop("k", 0, tile.blocks, 1, [&](Index k) { load(tile, k, tile.turn + k); }); });
+        builder_.loop("piece", 0, config_.result_turns, 1, [&](Index piece) { load_results(tile, piece); });
       });
     });
   }
@@ -86,6 +88,7 @@ class GemmEmitter {
     full_ = builder_.barriers("full", stages, 1);
     empty_ = builder_.barriers("empty", stages, kConsumers * kGroupWarps * config_.cluster);
     if (config_.hands_over) handoff_.emplace(builder_, config_);
+    if (epilogue_.stream) epilogue_.stream->declare({stages, a_, b_, full_, empty_});
   }
 
   Ref full(Index stage) { return builder_.ref(full_, {stage}); }
@@ -101,6 +104,14 @@ class GemmEmitter {
     kernel::hopper::expect(builder_, full(stage), config_.stage_bytes());
     load_a(tile, k * kBlockK, stage);
     load_b(tile, k * kBlockK, stage);
+  }
+
+  // What the results are made of beside the product, some columns of the tile.
+  void load_results(const GemmTile& tile, Index piece) {
+    const Index turn = builder_.name("turn", tile.results + piece);
+    const Index stage = stage_of(turn);
+    kernel::hopper::wait(builder_, empty(stage), (turn / config_.stages + 1) % 2);
+    epilogue_.stream->load({tile.batch, tile.row}, tile.column + piece * kStreamColumns, stage);
   }
 
   void load_a(const GemmTile& tile, Index k, Index stage) {
@@ -186,6 +197,7 @@ class GemmEmitter {
     const int64_t width = epilogue_.slice_columns > 0 ? std::min(epilogue_.slice_columns, columns) : columns;
     for (int64_t block = 0; block < config_.blocks(); ++block) {
       const Index row = tile.row + (builder_.copy() * config_.blocks() + block) * kGroupRows;
+      if (epilogue_.stream) epilogue_.stream->begin_tile({tile.batch, row, tile.column}, tile.results);
       for (int64_t first = 0; first < columns; first += width) {
         ProductTile slice{tile.batch, row, tile.column + first, {}};
         for (int64_t part = 0; part < problem_.parts(); ++part)
@@ -219,6 +231,7 @@ class GemmEmitter {
 
 void emit_gemm(KernelBuilder& builder, const MatmulProblem& problem, const GemmConfig& config,
                const GemmBuffers& buffers, const GemmEpilogue& epilogue) {
+  STEPC_CHECK((config.result_turns > 0) == (epilogue.stream != nullptr), "a ring for results that nobody fills");
   STEPC_CHECK(config.shared_bytes() <= kSharedBytes, "{} bytes of shared memory", config.shared_bytes());
   GemmEmitter emitter(builder, problem, config, buffers, epilogue);
   emitter.producer();

@@ -22,9 +22,10 @@ void GemmTiles::all(const std::function<void(const GemmTile&)>& body) {
     const Index before = b_.name("count", (unit - first) / clusters());
     GemmTile tile = tile_at(unit);
     tile.number = before;
-    tile.turn = before * blocks_k();
+    tile.turn = before * (blocks_k() + config_.result_turns);
     tile.live = 1;
     tile.blocks = blocks_k();
+    tile.results = tile.turn + blocks_k();
     body(tile);
   });
 }
@@ -45,7 +46,7 @@ GemmTile GemmTiles::tile_at(Index unit) {
 
 // Tiles of one batch all have the same depth.
 void GemmTiles::counted_depth(const std::function<void(const GemmTile&)>& body) {
-  const int64_t most = (config_.units(problem_) + clusters() - 1) / clusters() * blocks_k();
+  const int64_t most = (config_.units(problem_) + clusters() - 1) / clusters() * (blocks_k() + config_.result_turns);
   b_.loop("unit", first_unit(), config_.units(problem_), clusters(), {b_.constant(0, Dtype::i32)},
           [&](Index unit, const std::vector<Value>& carried) {
             GemmTile tile = tile_at(unit);
@@ -53,8 +54,9 @@ void GemmTiles::counted_depth(const std::function<void(const GemmTile&)>& body) 
             tile.turn = b_.to_index(carried[0], {0, most}, "done");
             tile.blocks = b_.name("blocks", ceil_div(min(count_of(tile.batch), problem_.k), kBlockK));
             tile.live = less(0, tile.blocks);
+            tile.results = tile.turn + tile.blocks;
             body(tile);
-            return std::vector<Value>{b_.from_index(tile.turn + tile.blocks)};
+            return std::vector<Value>{b_.from_index(tile.results + config_.result_turns)};
           });
 }
 
@@ -68,7 +70,7 @@ void GemmTiles::counted_rows(const std::function<void(const GemmTile&)>& body) {
   const int64_t units_m = config_.units_m(problem_), in_batch = units_m * config_.tiles_n(problem_), all = clusters();
   const int64_t most = config_.units(problem_) / all + problem_.batch;
   const auto carry = [&](Index batch, const std::vector<Value>& carried) {
-    const Index done = b_.to_index(carried[0], {0, most * blocks_k()}, "done");
+    const Index done = b_.to_index(carried[0], {0, most * (blocks_k() + config_.result_turns)}, "done");
     const Index live_before = b_.to_index(carried[1], {0, all - 1}, "live_before");
     const Index before = b_.to_index(carried[2], {0, most}, "before");
     const Index live_m =
@@ -83,14 +85,15 @@ void GemmTiles::counted_rows(const std::function<void(const GemmTile&)>& body) {
       GemmTile tile = counted_tile(number, is_live, live_m);
       tile.batch = batch;
       tile.number = before + i;
-      tile.turn = done + min(i, live.tiles) * blocks_k();
+      tile.turn = done + min(i, live.tiles) * blocks_k() + i * config_.result_turns;
       tile.live = is_live;
       tile.blocks = blocks_k();
+      tile.results = tile.turn + is_live * blocks_k();
       body(tile);
     });
-    return std::vector<Value>{b_.from_index(done + live.tiles * blocks_k()),
-                              b_.from_index((live_before + live_in_batch) % all),
-                              b_.from_index(before + live.tiles + dead.tiles)};
+    return std::vector<Value>{
+        b_.from_index(done + live.tiles * blocks_k() + (live.tiles + dead.tiles) * config_.result_turns),
+        b_.from_index((live_before + live_in_batch) % all), b_.from_index(before + live.tiles + dead.tiles)};
   };
   const Value zero = b_.constant(0, Dtype::i32);
   b_.loop("batch", 0, problem_.batch, 1, {zero, zero, zero}, carry);

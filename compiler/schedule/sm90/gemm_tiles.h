@@ -17,12 +17,13 @@ namespace stepc::sm90 {
 
 struct GemmTile {
   kernel::Index batch;
-  kernel::Index row;     // first row
-  kernel::Index column;  // first of columns()
-  kernel::Index number;  // tiles that the task had before
-  kernel::Index turn;    // of its first block
-  kernel::Index live;    // whether it has blocks
-  kernel::Index blocks;  // of k, at least one if it is live
+  kernel::Index row;      // first row
+  kernel::Index column;   // first of columns()
+  kernel::Index number;   // tiles that the task had before
+  kernel::Index turn;     // of its first block
+  kernel::Index live;     // whether it has blocks
+  kernel::Index blocks;   // of k, at least one if it is live
+  kernel::Index results;  // turn of the first that is for the results, if there are any
 };
 
 class GemmTiles {

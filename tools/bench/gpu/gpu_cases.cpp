@@ -85,6 +85,51 @@ GpuCase swiglu(std::string name, const Product& p) {
   return test;
 }
 
+// The gradient of a weight and what AdamW makes of it: in one kernel, or in two. FLOPs are the product's.
+GpuCase update(std::string name, const Product& p, bool apart) {
+  GpuCase test{std::move(name), p.flops(), {}, {}, 0, {}};
+  test.whole = true;
+  test.updates_apart = apart;
+  constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kEps = 1e-3, kDecay = 0.1, kRate = 1e-2;
+  test.build = [p](GraphBuilder& g) {
+    const Shape shape{p.batch, p.m, p.n};
+    g.set_phase(Phase::backward);
+    const ValueId gradient = product(g, p, Dtype::f32);
+    g.set_phase(Phase::optimizer);
+    const ValueId weight = g.cast(g.input("weight", {Dtype::bf16, shape}), Dtype::f32);
+    const ValueId old_m = g.input("moment", {Dtype::f32, shape}), old_v = g.input("squares", {Dtype::f32, shape});
+    const ValueId m = g.add(g.mul(old_m, kBeta1), g.mul(gradient, 1 - kBeta1));
+    const ValueId v = g.add(g.mul(old_v, kBeta2), g.mul(g.mul(gradient, gradient), 1 - kBeta2));
+    const ValueId loss = g.input("loss", {Dtype::f32, {}});
+    const ValueId apply = g.broadcast(g.unary(stepc::Op::is_finite, loss), shape, {});
+    const ValueId unbiased = g.mul(v, 1 / (1 - kBeta2));
+    ValueId step = g.div(g.mul(m, 1 / (1 - kBeta1)), g.add(g.unary(stepc::Op::sqrt, unbiased), kEps));
+    step = g.add(step, g.mul(weight, kDecay));
+    g.output("weight.new", g.cast(g.select(apply, g.sub(weight, g.mul(step, kRate)), weight), Dtype::bf16));
+    g.output("moment.new", g.select(apply, m, old_m));
+    g.output("squares.new", g.select(apply, v, old_v));
+  };
+  test.error = [p](GpuData& data) -> Result<double> {
+    double worst = 0;
+    for (int s = 0; s < kSamples; ++s) {
+      const Place at = sample(s, p.batch, p.m, p.n);
+      const Sum sum = dot(data, p, at.batch, at.row, at.column);
+      const int64_t index = (at.batch * p.m + at.row) * p.n + at.column;
+      const double m = kBeta1 * data.input("moment", index) + (1 - kBeta1) * sum.value;
+      const double v = kBeta2 * data.input("squares", index) + (1 - kBeta2) * sum.value * sum.value;
+      const double step = m / (1 - kBeta1) / (std::sqrt(v / (1 - kBeta2)) + kEps), old = data.input("weight", index);
+      STEPC_ASSIGN(const double new_m, element(data, "moment.new", index));
+      STEPC_ASSIGN(const double new_v, element(data, "squares.new", index));
+      STEPC_ASSIGN(const double weight, element(data, "weight.new", index));
+      const double moved = old - kRate * (step + kDecay * old);
+      worst = std::max({worst, std::abs(new_m - m) / (sum.size + 1), std::abs(new_v - v) / (sum.size * sum.size + 1),
+                        std::abs(weight - moved) / (std::abs(old) + 1)});
+    }
+    return worst;
+  };
+  return test;
+}
+
 // ---- experts with empty slots ---------------------------------------------------------------------------------------
 
 // The experts' products with counts: of full experts, which shows what counting costs; and of experts that are half
@@ -285,6 +330,13 @@ std::vector<GpuCase> gpu_cases() {
       attention_gradient({}),
       attention_gradient({}, true),
   };
+  for (const bool apart : {false, true}) {
+    const std::string how = apart ? "adamw apart: " : "adamw: ";
+    cases.push_back(update(how + "qkv", {1, 3072, 9216, 32768, true, false}, apart));
+    cases.push_back(update(how + "attention out", {1, 3072, 3072, 32768, true, false}, apart));
+    cases.push_back(update(how + "experts up", {8, 3072, 8192, 8192, true, false}, apart));
+    cases.push_back(update(how + "experts down", {8, 4096, 3072, 8192, true, false}, apart));
+  }
   add_counted(cases);
   add_memory_bound(cases);
   return cases;

@@ -28,6 +28,8 @@ struct GpuCase {
   // The largest error of sampled elements, relative to the size of the sums they are.
   std::function<Result<double>(GpuData&)> error;
   double bytes = 0;                  // of memory that must be moved, where that is what takes the time
+  bool whole = false;                // all steps are timed, else those of the last phase
+  bool updates_apart = false;        // from the products before them
   std::vector<int32_t> filled = {};  // rows of input "a" of each batch that are not zeros, if not all; input "count"
 };
 

@@ -54,17 +54,22 @@ Result<std::unique_ptr<GpuSide>> GpuSide::make(const GpuCase& test, CudaDevice& 
   GraphBuilder graph(module, "case");
   test.build(graph);
   std::unique_ptr<GpuSide> side(new GpuSide(device));
-  STEPC_ASSIGN(GpuLowered lowered, lower_gpu(std::move(module), target));
+  GpuLowerOptions options;
+  if (test.updates_apart) options.common.passes.updates_apart = true;
+  STEPC_ASSIGN(GpuLowered lowered, lower_gpu(std::move(module), target, options));
   side->bundle_ = std::move(lowered.bundle);
   for (const BundleKernel& kernel : side->bundle_.kernels) {
     STEPC_ASSIGN(const KernelHandle handle,
                  device.load({kernel.name, kernel.object, kernel.shared_bytes, kernel.launch}));
     side->kernels_.push_back(handle);
   }
-  for (const PlanStep& step : side->plan().steps) side->timed_ = std::max(side->timed_, step.phase);
+  if (!test.whole) {
+    side->timed_ = Phase::forward;
+    for (const PlanStep& step : side->plan().steps) side->timed_ = std::max(*side->timed_, step.phase);
+  }
   STEPC_TRY(side->allocate());
   STEPC_TRY(side->fill_inputs(test));
-  for (Phase phase : {Phase::forward, Phase::backward}) STEPC_TRY(side->launch(phase));
+  STEPC_TRY(side->launch(std::nullopt));
   STEPC_TRY(device.synchronize());
   return side;
 }
@@ -95,6 +100,9 @@ Status GpuSide::fill_inputs(const GpuCase& test) {
     }
     std::vector<uint16_t>& numbers = inputs_[port.name];
     numbers = random_bf16(count, inputs_.size());
+    constexpr uint16_t kSign = 0x8000;
+    if (port.name == "squares")
+      for (uint16_t& number : numbers) number &= static_cast<uint16_t>(~kSign);
     if (port.name == "a") empty_rows(numbers, buffer.type.shape, test.filled);
     std::vector<float> wide;
     if (buffer.type.dtype == Dtype::f32)
@@ -105,9 +113,9 @@ Status GpuSide::fill_inputs(const GpuCase& test) {
   return {};
 }
 
-Status GpuSide::launch(Phase phase) {
+Status GpuSide::launch(std::optional<Phase> phase) {
   for (const PlanStep& step : plan().steps) {
-    if (step.phase != phase) continue;
+    if (phase && step.phase != *phase) continue;
     const auto* launch = std::get_if<LaunchStep>(&step.action);
     if (!launch) return user_error("step {} of a benchmark is no launch", step.name);
     std::vector<DeviceAddress> buffers;
@@ -139,7 +147,7 @@ Result<std::vector<double>> GpuSide::run(int count) {
 std::string GpuSide::config() const {
   std::string text;
   for (const PlanStep& step : plan().steps)
-    if (const auto* launch = std::get_if<LaunchStep>(&step.action); launch && step.phase == timed_)
+    if (const auto* launch = std::get_if<LaunchStep>(&step.action); launch && is_timed(step))
       text += (text.empty() ? "" : "; ") + bundle_.kernels[static_cast<size_t>(launch->kernel)].config;
   return text;
 }

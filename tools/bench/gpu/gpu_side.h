@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ class GpuSide : public GpuData {
   explicit GpuSide(CudaDevice& device) : device_(device) {}
   Status allocate();
   Status fill_inputs(const GpuCase& test);
-  Status launch(Phase phase);
+  Status launch(std::optional<Phase> phase);  // of all, where none is given
+  bool is_timed(const PlanStep& step) const { return !timed_ || step.phase == *timed_; }
   const Plan& plan() const { return bundle_.plans[0]; }
   DeviceAddress address(int buffer) const;
 
@@ -39,7 +41,7 @@ class GpuSide : public GpuData {
   std::map<PlanArena, DeviceAddress> arenas_;
   std::map<std::string, std::vector<uint16_t>, std::less<>> inputs_;   // bf16, also of f32
   std::map<std::string, std::vector<int32_t>, std::less<>> integers_;  // each below how many there are
-  Phase timed_ = Phase::forward;
+  std::optional<Phase> timed_;
 };
 
 }  // namespace stepc::bench

@@ -1,0 +1,97 @@
+// Epilogues whose operands come through the ring of stages: an optimizer's update behind a weight gradient.
+#include "compiler/schedule/sm90/templates.h"
+#include "tests/hopper/run_hopper.h"
+#include "tests/support/golden.h"
+
+namespace stepc::sm90 {
+namespace {
+
+using test::GroupCase;
+
+ScheduledKernel scheduled(const Program& program, const Group& group, const GpuTarget& target) {
+  auto kernel = schedule_gemm(program, group, target);
+  REQUIRE_MESSAGE(kernel.has_value(), kernel.error().text());
+  REQUIRE_MESSAGE(kernel->has_value(), "the template does not take the group");
+  return std::move(**kernel);
+}
+
+// Two tasks take turns over all tiles.
+void check(GroupCase test, bool streams = true, uint64_t seed = 1) {
+  test.tolerance = {1e-5, 0.02};
+  for (const char* name : {"x", "w"}) test.ranges.try_emplace(name, -0.5, 0.5);
+  const auto schedule = [&](const Program& program, const Group& group) {
+    ScheduledKernel made = scheduled(program, group, {"sm_90a", 2});
+    CHECK_MESSAGE((made.config.find("results through the ring") != std::string::npos) == streams, made.config);
+    return made;
+  };
+  test::check_on_gpu(test, schedule, seed);
+}
+
+// What an optimizer does with a gradient of `shape`, the bf16 weight and two moments, where `apply` says so.
+void update(GraphBuilder& g, const Shape& shape, ValueId gradient) {
+  const TensorType wide_type{Dtype::f32, shape};
+  const ValueId old_w = g.input("p", {Dtype::bf16, shape}), w32 = g.cast(old_w, Dtype::f32);
+  const ValueId old_m = g.input("m", wide_type), old_v = g.input("v", wide_type);
+  const ValueId rate = g.input("rate", {Dtype::f32, {}});
+  const ValueId apply = g.broadcast(g.unary(Op::is_finite, rate), shape, {});
+  const ValueId m = g.add(g.mul(old_m, 0.9), g.mul(gradient, 0.1));
+  const ValueId v = g.add(g.mul(old_v, 0.95), g.mul(g.mul(gradient, gradient), 0.05));
+  const ValueId step = g.div(m, g.add(g.unary(Op::sqrt, v), 1e-3));
+  const ValueId moved = g.sub(w32, g.mul(g.add(step, g.mul(w32, 0.1)), rate));
+  g.output("p.new", g.cast(g.select(apply, moved, w32), Dtype::bf16));
+  g.output("m.new", g.select(apply, m, old_m));
+  g.output("v.new", g.select(apply, v, old_v));
+}
+
+struct Sizes {
+  int64_t batch, m, n, k;
+};
+
+GroupCase update_case(const Sizes& s, bool counted) {
+  return {fmt::format("update {}x{}x{}*{}", s.m, s.n, s.k, s.batch), Template::matmul, [=](GraphBuilder& g) {
+            const ValueId x = g.input("x", {Dtype::bf16, {s.batch, s.k, s.m}});
+            const ValueId dy = g.input("w", {Dtype::bf16, {s.batch, s.k, s.n}});
+            const ValueId count = counted ? g.input("count", {Dtype::i32, {s.batch}}) : ValueId::none;
+            update(g, {s.batch, s.m, s.n}, g.matmul(x, dy, Dtype::f32, true, false, count));
+          }};
+}
+
+TEST_CASE("an optimizer's update behind a weight gradient, at edges and in batches") {
+  for (const Sizes& s : {Sizes{1, 128, 256, 64}, {1, 136, 200, 264}, {2, 264, 328, 136}, {3, 384, 520, 72}}) {
+    GroupCase test = update_case(s, false);
+    test.ranges["v"] = {0.1, 1};
+    for (uint64_t seed = 1; seed <= 3; ++seed) check(test, true, seed);
+  }
+}
+
+// Turns of the ring differ from batch to batch; what holds nothing takes those of its results alone.
+TEST_CASE("an update behind a gradient of counted rows") {
+  for (const Sizes& s : {Sizes{2, 264, 328, 136}, {3, 384, 520, 200}})
+    for (const bool empty : {false, true}) {
+      GroupCase test = update_case(s, true);
+      test.ranges["v"] = {0.1, 1};
+      test.ranges["count"] = {empty ? 0 : static_cast<double>(s.k), static_cast<double>(s.k)};
+      if (empty) test.ranges["x"] = {0, 0};  // as the counts promise
+      check(test);
+    }
+}
+
+TEST_CASE("rows that TMA cannot take are for the other epilogue") {
+  GroupCase test{"update of 132 x 66 + 1", Template::matmul, [](GraphBuilder& g) {
+                   const ValueId x = g.input("x", {Dtype::bf16, {72, 136}});
+                   const ValueId dy = g.input("w", {Dtype::bf16, {67, 72}});
+                   update(g, {136, 67}, g.matmul(x, dy, Dtype::f32, true, true));
+                 }};
+  test.ranges["v"] = {0.1, 1};
+  check(test, false);
+}
+
+TEST_CASE("the text of an update behind a gradient of counted rows") {
+  const Module module = test::one_group_module(update_case({8, 3072, 8192, 8192}, true));
+  const ScheduledKernel made = scheduled(module.programs[0], module.programs[0].groups[0], {"sm_90a"});
+  test::check_golden("schedule/update.sm90.kir",
+                     fmt::format("// {}; {}\n{}", made.problem, made.config, kernel::print_kernel(made.kernel)));
+}
+
+}  // namespace
+}  // namespace stepc::sm90
