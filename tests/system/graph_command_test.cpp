@@ -149,6 +149,9 @@ TEST_CASE("dump: every stage prints; graphs parse back to the same text") {
     CHECK_MESSAGE(text.find(part) != std::string::npos, stage << ":\n" << text);
     CHECK(text.find("twice") == std::string::npos);
   }
+  for (const auto& [arch, alignment] : {std::pair{"host", 64}, {"sm_90a", 256}})
+    CHECK(run_stepc_well({"dump", graph, "--stage=plan", "--arch", arch})
+              .out.find(fmt::format("\"alignment_bytes\": {}", alignment)) != std::string::npos);
 }
 
 TEST_CASE("dump: the fused training step parses back to the same text") {

@@ -122,10 +122,10 @@ Status write_kernel_files(const Module& module, const DumpOptions& options, cons
   return {};
 }
 
-Status dump_plan(const Module& module) {
-  STEPC_ASSIGN(const ModuleLayout layout, layout_persistents(module));
+Status dump_plan(const Module& module, const PlanOptions& options) {
+  STEPC_ASSIGN(const ModuleLayout layout, layout_persistents(module, options));
   for (const Program& program : module.programs) {
-    STEPC_ASSIGN(const Plan plan, plan_program(program, layout, unscheduled_launches(program)));
+    STEPC_ASSIGN(const Plan plan, plan_program(program, layout, unscheduled_launches(program), options));
     fmt::print("{}\n", plan_text(plan));
   }
   return {};
@@ -133,18 +133,15 @@ Status dump_plan(const Module& module) {
 
 // Runs the passes; with a folder each leaves a numbered file, unless it changed nothing.
 Status run_and_record(Module& module, const DumpOptions& options, const std::string& stop_after,
-                      const std::optional<GpuTarget>& gpu) {
+                      PassOptions pass_options) {
   int number = 0;
   std::string before = print_module(module);
   Status written;
   const auto record = [&](std::string_view name, const std::string& text) {
     if (written) written = write_file_atomic(fmt::format("{}/{:02d}.{}.gir", options.folder, number++, name), text);
   };
-  PassOptions pass_options;
   pass_options.disable = options.disable;
   pass_options.stop_after = stop_after;
-  pass_options.for_gpu = gpu.has_value();
-  pass_options.has_sm90 = gpu && gpu->has_sm90();
   if (!options.folder.empty()) {
     STEPC_TRY(make_folder(options.folder + "/kernels"));
     record("graph", before);
@@ -168,9 +165,9 @@ Status dump(const DumpOptions& options) {
     return user_error("--stage {}: unknown{}; the stages are {}", options.stage, did_you_mean(options.stage, stages),
                       fmt::join(stages, ", "));
   if (options.stage != "graph")
-    STEPC_TRY(run_and_record(module, options, is_pass(options.stage) ? options.stage : "", target.gpu));
+    STEPC_TRY(run_and_record(module, options, is_pass(options.stage) ? options.stage : "", pass_options(target)));
   if (!options.folder.empty()) return write_kernel_files(module, options, target);
-  if (options.stage == "plan") return dump_plan(module);
+  if (options.stage == "plan") return dump_plan(module, plan_options(target));
   if (is_kernel_stage(options.stage) || !options.kernel.empty()) return dump_kernels(module, options, target);
   fmt::print("{}", print_module(module));
   return {};

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "compiler/lower_gpu.h"
 #include "compiler/pipeline.h"
 #include "compiler/plan/fit.h"
 #include "compiler/plan/plan.h"
@@ -43,10 +42,9 @@ struct Planned {
 
 // What a program is planned for.
 struct PlanTarget {
+  PassOptions passes;
   PlanOptions options;
   FitOptions fit;
-  bool is_gpu = false;
-  bool has_sm90 = false;
 };
 
 // The training program of the configuration (or the one that is asked for), fused and planned.
@@ -57,7 +55,7 @@ Result<std::unique_ptr<Planned>> plan_config(const Config& config, std::string_v
   auto planned = std::make_unique<Planned>();
   planned->module = build_model(config);
   STEPC_TRY(keep_program(planned->module, name));
-  STEPC_TRY(run_passes(planned->module, {.for_gpu = target.is_gpu, .has_sm90 = target.has_sm90}));
+  STEPC_TRY(run_passes(planned->module, target.passes));
   Program& program = planned->module.programs[0];
   planned->program = &program;
   STEPC_ASSIGN(planned->layout, layout_persistents(planned->module, target.options));
@@ -163,9 +161,7 @@ Status plan(const PlanCommandOptions& options) {
   STEPC_TRY(validate(config));
   STEPC_ASSIGN(const CodeTarget code, code_target(options.arch, false));
   const auto peaks = device_peaks(options.arch);
-  PlanTarget target{
-      .options = {}, .fit = {}, .is_gpu = peaks.has_value(), .has_sm90 = code.gpu && code.gpu->has_sm90()};
-  if (peaks) target.options.alignment_bytes = kGpuAlignmentBytes;
+  PlanTarget target{.passes = pass_options(code), .options = plan_options(code), .fit = {}};
   const int64_t available = options.memory_gib > 0 ? options.memory_gib << 30 : memory_bytes(options.arch);
   STEPC_ASSIGN(target.fit.mode, options.recompute.mode());
   target.fit.available_bytes = available;

@@ -41,6 +41,16 @@ Result<CodeTarget> code_target(const std::string& arch, bool baseline) {
   return target;
 }
 
+PassOptions pass_options(const CodeTarget& target) {
+  return {.for_gpu = target.gpu.has_value(), .has_sm90 = target.gpu && target.gpu->has_sm90()};
+}
+
+PlanOptions plan_options(const CodeTarget& target) {
+  PlanOptions options;
+  if (target.gpu) options.alignment_bytes = kGpuAlignmentBytes;
+  return options;
+}
+
 Result<ScheduledKernel> schedule_group(const Program& program, const Group& group, const CodeTarget& target) {
   return target.gpu ? schedule_gpu(program, group, *target.gpu) : schedule_host(program, group, target.host);
 }

@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "compiler/pipeline.h"
 #include "compiler/plan/fit.h"
+#include "compiler/plan/plan.h"
 #include "compiler/schedule/schedule.h"
 
 namespace stepc {
@@ -20,6 +22,9 @@ struct CodeTarget {
 
 // `baseline` leaves AVX-512 out of host code.
 Result<CodeTarget> code_target(const std::string& arch, bool baseline);
+// How its programs are fused and planned.
+PassOptions pass_options(const CodeTarget& target);
+PlanOptions plan_options(const CodeTarget& target);
 // "host, sm_80, ..": for help texts.
 std::string architectures_text();
 
