@@ -35,21 +35,22 @@ TEST_CASE("experts whose slots are all empty, and all full, in any order of what
 }
 
 // A kernel that writes down for each tile of [batch, tiles m, tiles n] its task, place in the task's sequence of
-// turns, and blocks.
+// turns, blocks, and the turn of its results.
 std::vector<Tensor> walk(const MatmulProblem& problem, const GemmConfig& config, const std::vector<double>& counts) {
   kernel::KernelBuilder builder("walk", kernel::Target::host);
   const int64_t tiles_m = config.units_m(problem) * config.cluster, tiles_n = config.tiles_n(problem);
   const Shape shape{problem.batch, tiles_m, tiles_n};
   const kernel::BufferId count = builder.global("count", Dtype::i32, {problem.batch});
   std::vector<kernel::BufferId> logs;
-  for (const char* name : {"task", "turn", "blocks"}) logs.push_back(builder.global(name, Dtype::i32, shape));
+  for (const char* name : {"task", "turn", "blocks", "results"})
+    logs.push_back(builder.global(name, Dtype::i32, shape));
   builder.set_grid(config.tasks(problem));
   builder.begin_role("main");
   GemmTiles tiles(builder, problem, config, count);
   tiles.each([&](const GemmTile& tile) {
     const std::vector<kernel::Index> at{tile.batch, tile.row / config.tile_m,
                                         tile.column / config.tile_columns(problem)};
-    const kernel::Index told[] = {builder.task(), tile.turn, tile.live * tile.blocks};
+    const kernel::Index told[] = {builder.task(), tile.turn, tile.live * tile.blocks, tile.results};
     for (size_t i = 0; i < logs.size(); ++i) builder.store(builder.from_index(told[i]), logs[i], at);
   });
   const kernel::Kernel kernel = builder.finish();
@@ -69,7 +70,7 @@ void check_walk(const MatmulProblem& problem, const GemmConfig& config, const st
   const std::vector<Tensor> log = walk(problem, config, counts);
   const int64_t tiles_m = config.units_m(problem) * config.cluster;
   const size_t in_batch = static_cast<size_t>(tiles_m * config.tiles_n(problem));
-  std::map<double, std::map<double, double>> turns;  // by task: blocks by first turn
+  std::map<double, std::map<double, double>> turns;  // by task: how many, by the first
   std::map<double, double> blocks_of, dead_of;       // by task
   for (size_t i = 0; i < log[1].data.size(); ++i) {
     const double task = log[1].data[i], turn = log[2].data[i], blocks = log[3].data[i];
@@ -80,16 +81,19 @@ void check_walk(const MatmulProblem& problem, const GemmConfig& config, const st
                                          static_cast<size_t>(config.tile_m));
     const double deep = std::ceil(std::min(count, static_cast<double>(problem.k)) / kBlockK);
     const double all = std::ceil(static_cast<double>(problem.k) / kBlockK);
-    CHECK(blocks == (problem.counted == CountedAxis::k ? deep : row < count ? all : 0));
+    const bool has_rows = problem.counted == CountedAxis::none || row < count;
+    CHECK(blocks == (problem.counted == CountedAxis::k ? deep : has_rows ? all : 0));
+    CHECK(log[4].data[i] == turn + blocks);
     blocks_of[task] += blocks;
     dead_of[task] += blocks == 0;
-    if (blocks > 0) CHECK(turns[task].emplace(turn, blocks).second);
+    const double all_turns = blocks + static_cast<double>(config.result_turns);
+    if (all_turns > 0) CHECK(turns[task].emplace(turn, all_turns).second);
   }
   for (const auto& [task, sequence] : turns) {
     double next = 0;
-    for (const auto& [turn, blocks] : sequence) {
+    for (const auto& [turn, number] : sequence) {
       CHECK(turn == next);
-      next = turn + blocks;
+      next = turn + number;
     }
   }
   if (problem.counted != CountedAxis::m) return;
@@ -105,7 +109,7 @@ void check_walk(const MatmulProblem& problem, const GemmConfig& config, const st
   CHECK(spread(dead_of) <= 1);
 }
 
-TEST_CASE("a counted product's tiles: each once, turns in sequence, live tiles shared out evenly") {
+TEST_CASE("a product's tiles: each once, turns in sequence, live tiles shared out evenly") {
   std::mt19937 random(5);
   for (int i = 0; i < 40; ++i) {
     const auto up_to = [&](uint32_t most) { return static_cast<int64_t>(random() % most) + 1; };
@@ -119,10 +123,12 @@ TEST_CASE("a counted product's tiles: each once, turns in sequence, live tiles s
       const uint32_t kind = random() % 3;
       counts.push_back(kind == 0 ? 0 : static_cast<double>(up_to(kind == 1 ? 4000 : 500)));
     }
-    for (const CountedAxis axis : {CountedAxis::m, CountedAxis::k}) {
-      problem.counted = axis;
-      check_walk(problem, config, counts);
-    }
+    for (const CountedAxis axis : {CountedAxis::none, CountedAxis::m, CountedAxis::k})
+      for (const int64_t result_turns : {0, 8}) {
+        problem.counted = axis;
+        config.result_turns = result_turns;
+        check_walk(problem, config, counts);
+      }
   }
 }
 

@@ -1,4 +1,5 @@
 // Epilogues whose operands come through the ring of stages: an optimizer's update behind a weight gradient.
+#include "compiler/schedule/region/matmul_group.h"
 #include "compiler/schedule/sm90/templates.h"
 #include "tests/hopper/run_hopper.h"
 #include "tests/support/golden.h"
@@ -47,19 +48,24 @@ struct Sizes {
   int64_t batch, m, n, k;
 };
 
-GroupCase update_case(const Sizes& s, bool counted) {
-  return {fmt::format("update {}x{}x{}*{}", s.m, s.n, s.k, s.batch), Template::matmul, [=](GraphBuilder& g) {
-            const ValueId x = g.input("x", {Dtype::bf16, {s.batch, s.k, s.m}});
-            const ValueId dy = g.input("w", {Dtype::bf16, {s.batch, s.k, s.n}});
-            const ValueId count = counted ? g.input("count", {Dtype::i32, {s.batch}}) : ValueId::none;
-            update(g, {s.batch, s.m, s.n}, g.matmul(x, dy, Dtype::f32, true, false, count));
-          }};
+// Counted k is that of a weight gradient.
+GroupCase update_case(const Sizes& s, CountedAxis axis) {
+  GroupCase test{fmt::format("update {}x{}x{}*{}", s.m, s.n, s.k, s.batch), Template::matmul, [=](GraphBuilder& g) {
+                   const bool transposed = axis != CountedAxis::m;
+                   const Shape shape = transposed ? Shape{s.batch, s.k, s.m} : Shape{s.batch, s.m, s.k};
+                   const ValueId x = g.input("x", {Dtype::bf16, shape});
+                   const ValueId dy = g.input("w", {Dtype::bf16, {s.batch, s.k, s.n}});
+                   const bool counted = axis != CountedAxis::none;
+                   const ValueId count = counted ? g.input("count", {Dtype::i32, {s.batch}}) : ValueId::none;
+                   update(g, {s.batch, s.m, s.n}, g.matmul(x, dy, Dtype::f32, transposed, false, count));
+                 }};
+  test.ranges["v"] = {0.1, 1};
+  return test;
 }
 
 TEST_CASE("an optimizer's update behind a weight gradient, at edges and in batches") {
   for (const Sizes& s : {Sizes{1, 128, 256, 64}, {1, 136, 200, 264}, {2, 264, 328, 136}, {3, 384, 520, 72}}) {
-    GroupCase test = update_case(s, false);
-    test.ranges["v"] = {0.1, 1};
+    const GroupCase test = update_case(s, CountedAxis::none);
     for (uint64_t seed = 1; seed <= 3; ++seed) check(test, true, seed);
   }
 }
@@ -67,12 +73,14 @@ TEST_CASE("an optimizer's update behind a weight gradient, at edges and in batch
 // Turns of the ring differ from batch to batch; what holds nothing takes those of its results alone.
 TEST_CASE("an update behind a gradient of counted rows") {
   for (const Sizes& s : {Sizes{2, 264, 328, 136}, {3, 384, 520, 200}})
-    for (const bool empty : {false, true}) {
-      GroupCase test = update_case(s, true);
-      test.ranges["v"] = {0.1, 1};
-      test.ranges["count"] = {empty ? 0 : static_cast<double>(s.k), static_cast<double>(s.k)};
-      if (empty) test.ranges["x"] = {0, 0};  // as the counts promise
-      check(test);
+    for (const CountedAxis axis : {CountedAxis::k, CountedAxis::m}) {
+      const auto all = static_cast<double>(axis == CountedAxis::k ? s.k : s.m);
+      for (const auto& [low, high] : {std::pair{all, all}, {0.0, all}, {0.0, 0.0}}) {
+        GroupCase test = update_case(s, axis);
+        test.ranges["count"] = {low, high};
+        if (low < all) test.ranges["x"] = {0, 0};  // as the counts promise
+        check(test);
+      }
     }
 }
 
@@ -87,7 +95,7 @@ TEST_CASE("rows that TMA cannot take are for the other epilogue") {
 }
 
 TEST_CASE("the text of an update behind a gradient of counted rows") {
-  const Module module = test::one_group_module(update_case({8, 3072, 8192, 8192}, true));
+  const Module module = test::one_group_module(update_case({8, 3072, 8192, 8192}, CountedAxis::k));
   const ScheduledKernel made = scheduled(module.programs[0], module.programs[0].groups[0], {"sm_90a"});
   test::check_golden("schedule/update.sm90.kir",
                      fmt::format("// {}; {}\n{}", made.problem, made.config, kernel::print_kernel(made.kernel)));
