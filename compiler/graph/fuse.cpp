@@ -145,7 +145,4 @@ void fuse(Program& program, const FuseOptions& options) {
   program = std::move(fused);
 }
 
-void fuse(Program& program) { fuse(program, FuseOptions{}); }
-void fuse_for_gpu(Program& program) { fuse(program, FuseOptions{.updates = Updates::apart}); }
-
 }  // namespace stepc

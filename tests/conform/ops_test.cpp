@@ -36,7 +36,7 @@ std::shared_ptr<const test::Traced> trace(const OpCase& each, int64_t tokens) {
     each.program.declare(builder);
   }
   Program& program = module.programs[0];
-  fuse_for_gpu(program);
+  fuse(program, {.updates = Updates::apart});
   order(program);
   TensorMap inputs = test::random_inputs(each.program, program), persistents, values;
   if (each.adjust)
