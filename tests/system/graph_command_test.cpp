@@ -160,6 +160,8 @@ TEST_CASE("dump: the fused training step parses back to the same text") {
   REQUIRE_MESSAGE(module.has_value(), module.error().text());
   CHECK(print_module(*module) == text);
   CHECK(test::count_of(text, "  kernel @") > 50);
+  const std::string apart = run_stepc_well({"dump", "--preset", "tiny", "--program", "step", "--updates-apart"}).out;
+  CHECK(test::count_of(apart, "  kernel @") > test::count_of(text, "  kernel @"));
 }
 
 TEST_CASE("dump: one kernel at every level, and everything as numbered files") {

@@ -79,6 +79,8 @@ TEST_CASE("plan: every parameter of the reference model, and the dtypes of what 
       std::string::npos);
   CHECK(text.find("dtypes: parameters 50 bf16 + 37 f32; gradients 87 f32, 13 of them stored; moments 174 f32\n") !=
         std::string::npos);
+  CHECK(run_stepc_well(reference({"--parameters", "--updates-apart"}))
+            .out.find("gradients 87 f32, 62 of them stored; moments 174 f32\n") != std::string::npos);
   // Accumulated gradients are states.
   CHECK(run_stepc_well({"plan", "--preset", "tiny", "--set", "accumulation=2", "--parameters"})
             .out.find("dtypes: parameters 18 bf16 + 13 f32; gradients 31 f32; moments 62 f32\n") != std::string::npos);

@@ -21,6 +21,7 @@ struct DumpOptions {
   SourceOptions source;
   std::string arch = "host";
   bool baseline = false;
+  bool updates_apart = false;
   std::string stage = "fused";
   std::string program;
   std::string kernel;
@@ -142,6 +143,7 @@ Status run_and_record(Module& module, const DumpOptions& options, const std::str
   };
   pass_options.disable = options.disable;
   pass_options.stop_after = stop_after;
+  pass_options.updates_apart = options.updates_apart;
   if (!options.folder.empty()) {
     STEPC_TRY(make_folder(options.folder + "/kernels"));
     record("graph", before);
@@ -181,6 +183,7 @@ void register_dump(CLI::App& app, Outcome& outcome) {
   options->source.add_to(*command);
   command->add_option("--arch", options->arch, "Architecture of the kernels: " + architectures_text());
   command->add_flag("--baseline-cpu", options->baseline, "Generate host code without AVX-512");
+  add_updates_apart(*command, options->updates_apart);
   command->add_option("--stage", options->stage,
                       "graph, a pass's name, fused, kernel, llvm, asm (of a GPU: ptx), plan");
   command->add_option("--program", options->program, "Only this program");

@@ -24,6 +24,7 @@ struct PlanCommandOptions {
   std::string arch = "host";
   std::string program;
   RecomputeChoice recompute;
+  bool updates_apart = false;
   int64_t memory_gib = 0;
   std::string svg;
   std::string live_json;
@@ -162,6 +163,7 @@ Status plan(const PlanCommandOptions& options) {
   STEPC_ASSIGN(const CodeTarget code, code_target(options.arch, false));
   const auto peaks = device_peaks(options.arch);
   PlanTarget target{.passes = pass_options(code), .options = plan_options(code), .fit = {}};
+  target.passes.updates_apart = options.updates_apart;
   const int64_t available = options.memory_gib > 0 ? options.memory_gib << 30 : memory_bytes(options.arch);
   STEPC_ASSIGN(target.fit.mode, options.recompute.mode());
   target.fit.available_bytes = available;
@@ -197,6 +199,7 @@ void register_plan(CLI::App& app, Outcome& outcome) {
   command->add_option("--batch", options->batch, "Sequences per step")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command->add_option("--arch", options->arch, "One of " + architectures_text());
   options->recompute.add_to(*command);
+  add_updates_apart(*command, options->updates_apart);
   command->add_option("--program", options->program, "Program to plan (default: the training step)");
   command->add_option("--memory-gib", options->memory_gib, "Memory to fit (default: the device's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));

@@ -79,7 +79,7 @@ void DeviceOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(0, 1024));
   command.add_option("--cache", cache_folder, "Folder of compiled kernels (default: the user's cache folder)");
   command.add_flag("--baseline-cpu", choice.baseline, "Generate host code without AVX-512");
-  command.add_flag("--updates-apart", updates_apart, "Keep optimizer updates out of the products of their gradients");
+  add_updates_apart(command, updates_apart);
 }
 
 void DeviceOptions::add_device_to(CLI::App& command) {

@@ -45,6 +45,10 @@ PassOptions pass_options(const CodeTarget& target) {
   return {.for_gpu = target.gpu.has_value(), .has_sm90 = target.gpu && target.gpu->has_sm90()};
 }
 
+void add_updates_apart(CLI::App& command, bool& updates_apart) {
+  command.add_flag("--updates-apart", updates_apart, "Keep optimizer updates out of the products of their gradients");
+}
+
 PlanOptions plan_options(const CodeTarget& target) {
   PlanOptions options;
   if (target.gpu) options.alignment_bytes = kGpuAlignmentBytes;

@@ -25,6 +25,8 @@ Result<CodeTarget> code_target(const std::string& arch, bool baseline);
 // How its programs are fused and planned.
 PassOptions pass_options(const CodeTarget& target);
 PlanOptions plan_options(const CodeTarget& target);
+// --updates-apart, of which PassOptions tells.
+void add_updates_apart(CLI::App& command, bool& updates_apart);
 // "host, sm_80, ..": for help texts.
 std::string architectures_text();
 
