@@ -84,6 +84,26 @@ TEST_CASE("an update behind a gradient of counted rows") {
     }
 }
 
+// In a place of the ring it would be stored over by what the place holds.
+TEST_CASE("a result of the product's shape in another order is not sent from the ring") {
+  for (const int64_t m : {200, 264}) {
+    const Shape shape{2, m, 264};
+    GroupCase test{"reversed", Template::matmul, [=](GraphBuilder& g) {
+                     const ValueId x = g.input("x", {Dtype::bf16, {2, 72, m}});
+                     const ValueId dy = g.input("w", {Dtype::bf16, {2, 72, 264}});
+                     const ValueId product = g.matmul(x, dy, Dtype::f32, true, false);
+                     const ValueId sum = g.add(g.input("m", {Dtype::f32, shape}), product);
+                     const ValueId other = g.add(g.input("v", {Dtype::f32, shape}), g.mul(product, product));
+                     const Attrs swap{{AttrKey::permutation, std::vector<int64_t>{0, 2, 1}}};
+                     const Attrs last{{AttrKey::axes, std::vector<int64_t>{2}}};
+                     g.output("sum", sum);
+                     g.output("other",
+                              m == 264 ? g.emit1(Op::transpose, {other}, swap) : g.emit1(Op::reverse, {other}, last));
+                   }};
+    check(test);
+  }
+}
+
 TEST_CASE("rows that TMA cannot take are for the other epilogue") {
   GroupCase test{"update of 132 x 66 + 1", Template::matmul, [](GraphBuilder& g) {
                    const ValueId x = g.input("x", {Dtype::bf16, {72, 136}});

@@ -48,6 +48,7 @@ struct Recipe {
   TilePlan plan;
   int64_t slice_columns;               // 0: all of a tile
   std::vector<ValueId> streamed = {};  // operands that come through the ring
+  std::vector<ValueId> sent = {};      // results that leave from there
 };
 
 bool fits_map(const Program& program, ValueId value, const Shape& shape) {
@@ -94,7 +95,7 @@ class GemmKernel {
     return builder_.finish();
   }
   int64_t panels() const { return panels_.done(); }
-  std::vector<ValueId> streamed() const { return stream_ ? stream_->read() : std::vector<ValueId>(); }
+  const GemmStream& stream() const { return *stream_; }
 
  private:
   void declare_stream() {
@@ -104,12 +105,10 @@ class GemmKernel {
       for (ValueId operand : recipe_.streamed)
         if (dtype_bytes(recipe_.program.type(operand).dtype) == bytes)
           stream_->add_operand(operand, buffers_.at(operand));
-    for (ValueId result : recipe_.results)
-      if (is_like_product(recipe_, result)) stream_->add_result(result, buffers_.at(result));
+    for (ValueId result : recipe_.sent) stream_->add_result(result, buffers_.at(result));
   }
   bool put(const TileStore& store) {
-    return store.in_order && store.shift == 0 && is_like_product(recipe_, store.result) &&
-           stream_->put(store.result, store.value);
+    return store.in_order && store.shift == 0 && stream_->put(store.result, store.value);
   }
 
   void declare(ValueId value, std::string name) {
@@ -161,11 +160,14 @@ std::optional<Recipe> through_ring(Recipe recipe) {
     if (!is_other && is_like_product(recipe, operand)) recipe.streamed.push_back(operand);
   }
   if (recipe.streamed.empty()) return std::nullopt;
+  for (ValueId result : recipe.results)
+    if (is_like_product(recipe, result)) recipe.sent.push_back(result);
   recipe.config.result_turns = recipe.config.tile_n / kStreamColumns;
   give_registers(recipe.config);
   GemmKernel trial(recipe, std::nullopt);
   if (!trial.build()) return std::nullopt;
-  recipe.streamed = trial.streamed();
+  recipe.streamed = trial.stream().read();
+  recipe.sent = trial.stream().written();  // others of the product's shape lie in another order
   return recipe.streamed.empty() ? std::nullopt : std::optional(std::move(recipe));
 }
 

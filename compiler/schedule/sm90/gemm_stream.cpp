@@ -16,6 +16,10 @@ namespace {
 
 constexpr int64_t kMapBytes = 16;  // that a row of a tensor map is a multiple of
 
+void add_once(std::vector<ValueId>& values, ValueId value) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+}
+
 int64_t row_bytes(Dtype dtype) { return kStreamColumns * dtype_bytes(dtype); }
 
 }  // namespace
@@ -123,7 +127,7 @@ std::vector<Index> GemmStream::piece_place(const Box& box) const {
 std::optional<Value> GemmStream::operand(ValueId operand) {
   const auto found = operands_.find(operand);
   if (found == operands_.end()) return std::nullopt;
-  if (std::find(read_.begin(), read_.end(), operand) == read_.end()) read_.push_back(operand);
+  add_once(read_, operand);
   const Box& box = boxes_[found->second];
   return b_.load(box.tile, piece_place(box), {kGroupRows, kStreamStep});
 }
@@ -131,6 +135,7 @@ std::optional<Value> GemmStream::operand(ValueId operand) {
 bool GemmStream::put(ValueId result, Value piece) {
   const auto found = results_.find(result);
   if (found == results_.end()) return false;
+  add_once(written_, result);
   const Box& box = boxes_[found->second.box];
   b_.store(piece, box.tile, piece_place(box));
   return true;

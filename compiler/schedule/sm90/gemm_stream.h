@@ -46,8 +46,9 @@ class GemmStream {
   bool put(ValueId result, kernel::Value piece);          // false: it has no box
   void end_piece(int64_t first);
 
-  // The operands that were read.
+  // The operands that were read, and the results that were put.
   const std::vector<ValueId>& read() const { return read_; }
+  const std::vector<ValueId>& written() const { return written_; }
 
  private:
   struct Box {
@@ -77,7 +78,7 @@ class GemmStream {
   std::map<ValueId, size_t> operands_;
   std::map<ValueId, Result> results_;
   int64_t used_a_ = 0, used_b_ = 0;  // bytes of a stage
-  std::vector<ValueId> read_;
+  std::vector<ValueId> read_, written_;
   // Of the consumer's tile under way.
   std::vector<kernel::Index> tile_;
   kernel::Index turn_, stage_;
