@@ -232,6 +232,8 @@ class GemmEmitter {
 void emit_gemm(KernelBuilder& builder, const MatmulProblem& problem, const GemmConfig& config,
                const GemmBuffers& buffers, const GemmEpilogue& epilogue) {
   STEPC_CHECK((config.result_turns > 0) == (epilogue.stream != nullptr), "a ring for results that nobody fills");
+  STEPC_CHECK(!epilogue.stream || (config.cluster == 1 && config.blocks() == 1),
+              "results through the ring of a cluster, or of two blocks of rows a consumer");
   STEPC_CHECK(config.shared_bytes() <= kSharedBytes, "{} bytes of shared memory", config.shared_bytes());
   GemmEmitter emitter(builder, problem, config, buffers, epilogue);
   emitter.producer();
