@@ -104,6 +104,20 @@ TEST_CASE("a result of the product's shape in another order is not sent from the
   }
 }
 
+// What lies past the edges of a tile is written by nobody.
+TEST_CASE("a result that no operand has a place for, of whole tiles and at edges") {
+  for (const Sizes& s : {Sizes{1, 128, 256, 64}, {2, 256, 512, 72}, {1, 64, 8, 72}, {2, 136, 200, 72}}) {
+    const Shape shape{s.batch, s.m, s.n};
+    check({fmt::format("square {}x{}", s.m, s.n), Template::matmul, [=](GraphBuilder& g) {
+             const ValueId x = g.input("x", {Dtype::bf16, {s.batch, s.k, s.m}});
+             const ValueId dy = g.input("w", {Dtype::bf16, {s.batch, s.k, s.n}});
+             const ValueId product = g.matmul(x, dy, Dtype::f32, true, false);
+             g.output("sum", g.add(g.input("m", {Dtype::f32, shape}), product));
+             g.output("square", g.mul(product, product));
+           }});
+  }
+}
+
 TEST_CASE("rows that TMA cannot take are for the other epilogue") {
   GroupCase test{"update of 132 x 66 + 1", Template::matmul, [](GraphBuilder& g) {
                    const ValueId x = g.input("x", {Dtype::bf16, {72, 136}});

@@ -105,7 +105,9 @@ class GemmKernel {
       for (ValueId operand : recipe_.streamed)
         if (dtype_bytes(recipe_.program.type(operand).dtype) == bytes)
           stream_->add_operand(operand, buffers_.at(operand));
-    for (ValueId result : recipe_.sent) stream_->add_result(result, buffers_.at(result));
+    const MatmulProblem& sizes = recipe_.matmul.sizes;
+    const bool whole = sizes.m % recipe_.config.tile_m == 0 && sizes.n % recipe_.config.tile_n == 0;
+    for (ValueId result : recipe_.sent) stream_->add_result(result, buffers_.at(result), whole);
   }
   bool put(const TileStore& store) {
     return store.in_order && store.shift == 0 && stream_->put(store.result, store.value);

@@ -52,7 +52,7 @@ bool GemmStream::add_operand(ValueId operand, BufferId global) {
   return true;
 }
 
-bool GemmStream::add_result(ValueId result, BufferId global) {
+bool GemmStream::add_result(ValueId result, BufferId global, bool tiles_are_whole) {
   if (!fits_map(global)) return false;
   const Dtype dtype = b_.kernel().buffer(global).dtype;
   const auto is_taken = [&](size_t box) {
@@ -61,7 +61,7 @@ bool GemmStream::add_result(ValueId result, BufferId global) {
   std::optional<size_t> found;
   for (size_t box = 0; box < boxes_.size() && !found; ++box)
     if (boxes_[box].dtype == dtype && !is_taken(box)) found = box;
-  if (!found) found = place_box(dtype);
+  if (!found && tiles_are_whole) found = place_box(dtype);
   if (!found) return false;
   results_[result] = {.box = *found, .global = global};
   return true;

@@ -4,8 +4,8 @@
 // there. So as much memory is under way as for the products, and no thread waits for a load of its own.
 //
 // What a turn holds of a value is a box of all of the tile's rows. Boxes lie over the stage's tiles of A and B. A
-// result takes the place of an operand of its dtype, of which a thread has read what it writes; else it has a box of
-// its own.
+// result takes the place of an operand of its dtype, of which a thread has read what it writes; else, where all tiles
+// are whole and so write all of it, it has a box of its own.
 #pragma once
 
 #include <map>
@@ -32,7 +32,7 @@ class GemmStream {
 
   // Before the roles. False: the stages have no room for it, or TMA cannot take it.
   bool add_operand(ValueId operand, kernel::BufferId global);
-  bool add_result(ValueId result, kernel::BufferId global);
+  bool add_result(ValueId result, kernel::BufferId global, bool tiles_are_whole);
   void declare(const GemmRing& ring);
 
   // By the producer, when the stage is free.
