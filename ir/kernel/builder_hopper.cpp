@@ -51,10 +51,6 @@ void bulk_reduce(KernelBuilder& builder, Ref shared, Ref global, Index bytes) {
       {.op = Op::bulk_reduce, .refs = {std::move(shared), std::move(global)}, .indices = builder.ids({bytes})});
 }
 
-void store_add(KernelBuilder& builder, Value tile, Ref global) {
-  builder.emit({.op = Op::store, .frags = {tile.id}, .refs = {std::move(global)}, .attrs = {{"add", true}}});
-}
-
 void bulk_commit(KernelBuilder& builder) { builder.emit({.op = Op::bulk_commit}); }
 
 void bulk_wait(KernelBuilder& builder, int64_t pending) {

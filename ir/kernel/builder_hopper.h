@@ -29,7 +29,6 @@ void bulk_commit(KernelBuilder& builder);
 void bulk_wait(KernelBuilder& builder, int64_t pending);  // shared memory may be written again
 void bulk_wait_written(KernelBuilder& builder, int64_t pending);
 void fence_async(KernelBuilder& builder);
-void store_add(KernelBuilder& builder, Value tile, Ref global);  // onto what is there
 
 // ---- tiles ----------------------------------------------------------------------------------------------------------
 void stmatrix(KernelBuilder& builder, Value tile, Ref shared, bool transposed = false);

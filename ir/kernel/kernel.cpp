@@ -57,7 +57,6 @@ constexpr std::array kAttrKinds = {
     NamedAttrKind{"a", AttrKind::text},          NamedAttrKind{"b", AttrKind::text},
     NamedAttrKind{"first", AttrKind::integer},   NamedAttrKind{"cluster", AttrKind::flag},
     NamedAttrKind{"multicast", AttrKind::flag},  NamedAttrKind{"written", AttrKind::flag},
-    NamedAttrKind{"add", AttrKind::flag},
 };
 
 int64_t buffer_bytes(const Buffer& buffer) {

@@ -143,10 +143,6 @@ Status check_store(const Kernel& kernel, const KOp& op) {
   for (size_t i = 0; i < buffer.strides.size(); ++i)
     if (buffer.strides[i] == 0 && buffer.shape[i] > 1)
       return op_error(op, "%{} repeats along dimension {} (stride 0) and can only be read", buffer.name, i);
-  if (!flag_attr(op, "add")) return {};
-  if (kernel.target != Target::sm90) return op_error(op, "`add` in a kernel that is not for sm90");
-  if (buffer.space != Space::global || buffer.dtype != Dtype::f32)
-    return op_error(op, "%{} cannot be added to, expected f32 in global memory", buffer.name);
   return {};
 }
 

@@ -16,7 +16,6 @@ struct AttentionCase {
   GpuTarget target{"sm_90a"};
   std::optional<int64_t> kept_operands = {};  // of the gradient's queries, other than the template's choice
   GradientForm form = GradientForm::deterministic;
-  std::optional<bool> direct_sums = {};  // of the atomic form, likewise
 };
 
 inline AttentionCase attention_case(int64_t batch, int64_t tokens, int64_t heads, int64_t dim, bool packed = true,
@@ -69,9 +68,7 @@ inline AttentionLaunch gradient_kernel(const AttentionCase& test, GradientKernel
   const GradientForm form = test.form;
   const std::array names{"queries", "keys", "stats", "rounding"};
   kernel::KernelBuilder builder(
-      std::string(names[static_cast<size_t>(which)]) + (test.form == GradientForm::deterministic ? ""
-                                                        : test.direct_sums.value_or(false)       ? "_direct"
-                                                                                                 : "_atomic"),
+      std::string(names[static_cast<size_t>(which)]) + (form == GradientForm::deterministic ? "" : "_atomic"),
       kernel::Target::sm90);
   const Shape rows{s.batch, s.tokens, s.heads, s.dim};
   const auto qkv = head_tensors(builder, test, "x");
@@ -86,7 +83,6 @@ inline AttentionLaunch gradient_kernel(const AttentionCase& test, GradientKernel
   if (which == queries) config = pick_attention_queries(s, test.target);
   if (which == keys) config = pick_attention_keys(s, test.target, form);
   config.kept_operands = test.kept_operands.value_or(config.kept_operands);
-  config.direct_sums = test.direct_sums.value_or(config.direct_sums);
   switch (which) {
     case queries: emit_attention_queries(builder, s, config, tensors); break;
     case keys: emit_attention_keys(builder, s, config, tensors, form); break;
@@ -100,9 +96,8 @@ inline AttentionLaunch gradient_kernel(const AttentionCase& test, GradientKernel
 inline std::vector<AttentionCase> gradient_cases(const AttentionCase& test) {
   const GradientForm other = gradient_form(test.sizes, true);
   if (other == GradientForm::deterministic) return {test};
-  std::vector<AttentionCase> cases(3, test);
-  cases[1].form = cases[2].form = other;
-  cases[2].direct_sums = true;
+  std::vector<AttentionCase> cases(2, test);
+  cases[1].form = other;
   return cases;
 }
 

@@ -17,11 +17,10 @@ PlantedKernel forward() { return PlantedKernel(forward_kernel(test_case()).kerne
 PlantedKernel keys() { return PlantedKernel(gradient_kernel(test_case(), GradientKernel::keys).kernel); }
 PlantedKernel queries() { return PlantedKernel(gradient_kernel(test_case(), GradientKernel::queries).kernel); }
 
-// Of the atomic form, with its sums through shared memory.
+// Of the atomic form.
 PlantedKernel atomic() {
   AttentionCase test = test_case();
   test.form = GradientForm::atomic;
-  test.direct_sums = false;
   return PlantedKernel(gradient_kernel(test, GradientKernel::keys).kernel);
 }
 

@@ -82,22 +82,6 @@ TEST_CASE("a shared tile over another has its bytes") {
         "%o lies over another buffer, which only shared ones of sm90 may");
 }
 
-TEST_CASE("stores that add") {
-  const auto error = [](const std::string& target, const std::string& store) {
-    const auto kernel = parse_kernel("kernel @k " + target +
-                                         "\nglobal %x: bf16[64, 64]\nglobal %y: f32[64, 64]\n"
-                                         "grid 2\nrole @main warps 4 {\n%one: f32[64, 64] = constant {value=1}\n"
-                                         "%half: bf16[64, 64] = cast %one\n" +
-                                         store + " {add=true}\n}\n",
-                                     "k.kir");
-    return kernel ? "no error" : kernel.error().text();
-  };
-  CHECK(error("sm90", "store %one, %y[0, 0]") == "no error");
-  CHECK(error("cuda", "store %one, %y[0, 0]") == "k.kir:8:1: store: `add` in a kernel that is not for sm90");
-  CHECK(error("sm90", "store %half, %x[0, 0]") ==
-        "k.kir:8:1: store: %x cannot be added to, expected f32 in global memory");
-}
-
 TEST_CASE("copies are started by one thread, products by all") {
   CHECK(hopper_error("tma_load %m[0, 0], %a[0, 0], %full[0]") ==
         "k.kir:9:1: tma_load: outside `once`: one thread starts it");

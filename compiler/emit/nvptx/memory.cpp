@@ -18,7 +18,6 @@ using kernel::KOp;
 using kernel::Space;
 
 constexpr int64_t kWidestBytes = 16;
-constexpr int64_t kWidestAdd = 8;
 constexpr int64_t kGlobalAlignment = 16;  // that the kernel relies on
 constexpr int64_t kSharedAlignment = 64;
 
@@ -48,9 +47,8 @@ struct Access {
   llvm::Value* count = nullptr;         // i32, at most the width; null: all
   llvm::Value* height = nullptr;
   int64_t count_multiple = 1;
-  int64_t width = 1;  // columns of the fragment
-  int64_t unit = 1;   // elements
-  bool adds = false;
+  int64_t width = 1;                      // columns of the fragment
+  int64_t unit = 1;                       // elements
   std::optional<SwizzledPlace> swizzled;  // instead of the place
 };
 
@@ -148,11 +146,10 @@ Access make_access(GpuContext& context, const KOp& op, kernel::FragId id) {
   if (is_shared(access) && access.thread_bytes && frag.shape.size() == 2)
     access.swizzled = split_swizzle(context, ref, access);
   access.unit = 1;
-  access.adds = kernel::flag_attr(op, "add");
-  const int64_t widest = access.adds ? kWidestAdd : kWidestBytes;
   const bool dense = access.column_bytes == access.element_bytes;
   for (int64_t unit = 2; dense && unit <= access.spread.pieces[0].width; unit *= 2)
-    if (unit * access.element_bytes <= widest && alignment % (unit * access.element_bytes) == 0) access.unit = unit;
+    if (unit * access.element_bytes <= kWidestBytes && alignment % (unit * access.element_bytes) == 0)
+      access.unit = unit;
   return access;
 }
 
@@ -282,20 +279,11 @@ Words load_units(GpuContext& context, const Access& access, int64_t width, int64
   return access.dtype == Dtype::bf16 && !packed ? pack_bf16(context, all) : all;
 }
 
-void add_unit(GpuContext& context, llvm::Value* pointer, const Words& words, size_t first, int64_t width) {
-  llvm::Value* address = context.builder.CreatePtrToInt(pointer, context.builder.getInt64Ty());
-  if (width == 1)
-    emit_leaf(context, Leaf::red_add, {address, words[first]});
-  else
-    emit_leaf(context, Leaf::red_add_2, {address, words[first], words[first + 1]});
-}
-
 void store_unit(GpuContext& context, const Access& access, const Unit& unit, int64_t width, const Words& words) {
   auto& builder = context.builder;
   const bool packed = is_packed(access, width);
   const int64_t lanes = packed ? width / 2 : width;
   const auto first = static_cast<size_t>(packed ? unit.slot / 2 : unit.slot);
-  if (access.adds) return add_unit(context, address_of(context, access, unit), words, first, width);
   llvm::Type* element = packed ? builder.getInt32Ty() : element_type(context, access.dtype);
   llvm::Value* value = nullptr;
   for (int64_t i = 0; i < lanes; ++i) {

@@ -39,22 +39,14 @@ void initialise_llvm() {
   });
 }
 
-// Reductions of two numbers at once are newer than everything else: kernels without them ask no more of the driver.
-const char* ptx_version(const kernel::Kernel& kernel) {
-  for (const kernel::KOp& op : kernel.ops)
-    if (op.op == kernel::Op::store && kernel::flag_attr(op, "add")) return "+ptx81";
-  return "+ptx80";
-}
-
-std::unique_ptr<llvm::TargetMachine> make_machine(const kernel::Kernel& kernel, const GpuTarget& target) {
+std::unique_ptr<llvm::TargetMachine> make_machine(const GpuTarget& target) {
   std::string error;
   const llvm::Target* found = llvm::TargetRegistry::lookupTarget(kTriple, error);
   STEPC_CHECK(found, "{}", error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(kTriple, target.arch, ptx_version(kernel),
-                                                                         options, llvm::Reloc::PIC_, std::nullopt,
-                                                                         llvm::CodeGenOptLevel::Aggressive));
+  return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
+      kTriple, target.arch, "+ptx80", options, llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Aggressive));
 }
 
 // The annotation cache must not outlive the module, whichever way the function is left.
@@ -81,7 +73,7 @@ Result<PtxCode> emit_ptx(const kernel::Kernel& kernel, const GpuTarget& target, 
   llvm::LLVMContext llvm_context;
   llvm::Module module(kernel.name, llvm_context);
   const AnnotationGuard guard{module};
-  const auto machine = make_machine(kernel, target);
+  const auto machine = make_machine(target);
   module.setDataLayout(machine->createDataLayout());
   module.setTargetTriple(kTriple);
   emit::GpuContext context(kernel, target, module);

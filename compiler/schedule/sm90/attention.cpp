@@ -15,7 +15,6 @@ namespace {
 using kernel::BufferId;
 using kernel::KernelBuilder;
 
-constexpr bool kDirectSums = false;                  // the other way has yet to be measured
 constexpr int64_t kCachedBytes = int64_t{16} << 20;  // of rows that tasks running at one time share
 
 int64_t row_tiles(const AttentionSizes& sizes) { return (sizes.tokens + kAttentionTile - 1) / kAttentionTile; }
@@ -164,11 +163,10 @@ class GradientKernels {
 }  // namespace
 
 std::string describe(const AttentionConfig& config) {
-  return fmt::format("tiles of {} rows, {} stages, groups of {} heads{}, {} tasks, registers {}/{}{}{}", kAttentionTile,
+  return fmt::format("tiles of {} rows, {} stages, groups of {} heads{}, {} tasks, registers {}/{}{}", kAttentionTile,
                      config.stages, config.group_heads, config.turns_back ? " there and back" : "", config.tasks,
                      config.producer_registers, config.consumer_registers,
-                     config.kept_operands ? fmt::format(", {} operands kept", config.kept_operands) : "",
-                     config.direct_sums ? ", sums direct" : "");
+                     config.kept_operands ? fmt::format(", {} operands kept", config.kept_operands) : "");
 }
 
 AttentionConfig pick_attention_forward(const AttentionSizes& sizes, const GpuTarget& target) {
@@ -194,14 +192,11 @@ AttentionConfig pick_attention_keys(const AttentionSizes& sizes, const GpuTarget
   AttentionConfig config = pick_gradient(sizes, target);
   if (form == GradientForm::deterministic) return config;
   config.stages = 2;
-  config.direct_sums = kDirectSums;
   return config;
 }
 
 AttentionConfig pick_attention_pass(const AttentionSizes& sizes, const GpuTarget& target) {
-  AttentionConfig config = pick(sizes, target, 2);
-  config.direct_sums = kDirectSums;
-  return config;
+  return pick(sizes, target, 2);
 }
 
 Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program, const Group& group,

@@ -41,8 +41,6 @@ struct AttentionConfig {
   int64_t stages = 2;       // of each ring
   // Of the gradient's queries: Q (1), Q and dO (2) stay in registers while a tile is worked on.
   int64_t kept_operands = 0;
-  // Of the atomic form: dQ goes from registers to its sums, not through shared memory and the bulk engine.
-  bool direct_sums = false;
   int64_t producer_registers = 40;
   int64_t consumer_registers = 232;
 };
@@ -62,8 +60,8 @@ struct AttentionGradient {
 enum class GradientForm : uint8_t { deterministic, atomic };
 GradientForm gradient_form(const AttentionSizes& sizes, bool may_be_atomic);
 // [head, block of 64 queries, row, 64]. Rows 0 and 1 are what is known of the queries; in the atomic form sums of dQ
-// follow, 64 rows for each 64 columns of it. Those lie as [query, 64] if sums are direct, else as [8 columns at a time,
-// query, 8], in which the stores of a warp are neighbours.
+// follow, 64 rows for each 64 columns of it. Those lie as [8 columns at a time, query, 8], in
+// which the stores of a warp are neighbours.
 Shape attention_workspace_shape(const AttentionSizes& sizes, GradientForm form);
 constexpr int64_t kStatsRows = 2;
 constexpr int64_t kSumColumns = 8;  // that lie together

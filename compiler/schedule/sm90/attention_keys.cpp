@@ -32,13 +32,12 @@ constexpr int64_t kSumBytes = kAttentionBlock * kAttentionBlock * kFloatBytes;
 // multiplies the last.
 class QuerySums {
  public:
-  QuerySums(KernelBuilder& builder, AttentionParts& parts, BufferId workspace, bool direct)
+  QuerySums(KernelBuilder& builder, AttentionParts& parts, BufferId workspace)
       : b_(builder), parts_(parts), workspace_(workspace) {
     written_ = b_.barriers("ds_full", is_shared() ? kTurns : kGroups * kTurns,
                            is_shared() ? kGroups * kAttentionWarps : kAttentionWarps);
     ds_ = b_.shared("ds", Dtype::bf16, {kTurns, kGroups, kAttentionBlock, kAttentionBlock}, 128);
-    if (!direct)
-      out_ = b_.shared("dq", Dtype::f32, {kGroups, kAttentionBlock / kSumColumns, kAttentionBlock, kSumColumns});
+    out_ = b_.shared("dq", Dtype::f32, {kGroups, kAttentionBlock / kSumColumns, kAttentionBlock, kSumColumns});
   }
 
   bool is_shared() const { return parts_.panels() == kGroups; }
@@ -63,7 +62,6 @@ class QuerySums {
   void add(Value dq, const AttentionTile& tile, Index block) {
     const Index row = (is_shared() ? b_.copy() * kAttentionBlock : Index(0)) + kStatsRows;
     const Ref sums = b_.ref(workspace_, {tile.batch_head, block, row, 0});
-    if (out_ == BufferId::none) return kernel::hopper::store_add(b_, dq, sums);
     const Index barrier = b_.copy() + kStageBarrier;
     b_.once([&] { kernel::hopper::bulk_wait(b_, 0); });
     kernel::hopper::sync(b_, barrier, kAttentionWarps);
@@ -102,7 +100,7 @@ class Keys {
     dout_ = parts_.ring("dout", kAttentionBlock, config.stages);
     stats_ = b_.shared("stat", Dtype::f32, {config.stages, kStatsRows, kAttentionBlock});
     parts_.set_tail(tensors.tail);
-    if (form == GradientForm::atomic) sums_.emplace(b_, parts_, tensors_.workspace, config.direct_sums);
+    if (form == GradientForm::atomic) sums_.emplace(b_, parts_, tensors_.workspace);
   }
 
   void emit() {

@@ -48,8 +48,7 @@ class Rounding {
   Rounding(KernelBuilder& builder, const AttentionSizes& sizes, const AttentionConfig& config,
            const AttentionGradient& tensors)
       : b_(builder), sizes_(sizes), config_(config), tensors_(tensors), parts_(builder, sizes, config) {
-    Shape shape{config.stages, kGroups, parts_.panels(), kAttentionBlock, kAttentionBlock};
-    if (!config.direct_sums) shape = {config.stages, kGroups, sizes.dim / kSumColumns, kAttentionBlock, kSumColumns};
+    const Shape shape{config.stages, kGroups, sizes.dim / kSumColumns, kAttentionBlock, kSumColumns};
     ring_ = parts_.ring_of(b_.shared("sums", Dtype::f32, shape), "sums", config.stages, kGroups * bytes());
   }
 
@@ -60,12 +59,7 @@ class Rounding {
       parts_.for_tiles(1, [&](const AttentionTile& tile, Index turn) {
         parts_.wait_full(ring_, turn);
         const Index token = tile.rank * kAttentionTile + b_.copy() * kAttentionBlock;
-        parts_.store_panels(tensors_.dq, tile, token, [&](BufferId out) {
-          if (config_.direct_sums)
-            round_panels(out, turn);
-          else
-            round_eights(out, turn);
-        });
+        parts_.store_panels(tensors_.dq, tile, token, [&](BufferId out) { round(out, turn); });
         return Index(1);
       });
       parts_.finish_stores();
@@ -84,21 +78,14 @@ class Rounding {
     return 1;
   }
 
-  Value rounded(Index turn, int64_t part, int64_t columns) {
-    const Value sum = b_.load(ring_.tile, {turn % config_.stages, b_.copy(), part, 0, 0}, {kAttentionBlock, columns});
-    return b_.cast(parts_.scaled(sum, sizes_.scale), Dtype::bf16);
-  }
-  void round_panels(BufferId out, Index turn) {
-    std::vector<Value> panels;
-    for (int64_t panel = 0; panel < parts_.panels(); ++panel) panels.push_back(rounded(turn, panel, kAttentionBlock));
-    parts_.release(ring_, turn);
-    for (size_t panel = 0; panel < panels.size(); ++panel)
-      kernel::hopper::stmatrix(b_, panels[panel], b_.ref(out, {b_.copy(), static_cast<int64_t>(panel), 0, 0}));
-  }
-  void round_eights(BufferId out, Index turn) {
+  void round(BufferId out, Index turn) {
     constexpr int64_t kEights = kAttentionBlock / kSumColumns;  // of a panel
-    for (int64_t eight = 0; eight < sizes_.dim / kSumColumns; ++eight)
-      b_.store(rounded(turn, eight, kSumColumns), out, {b_.copy(), eight / kEights, 0, eight % kEights * kSumColumns});
+    for (int64_t eight = 0; eight < sizes_.dim / kSumColumns; ++eight) {
+      const Value sum =
+          b_.load(ring_.tile, {turn % config_.stages, b_.copy(), eight, 0, 0}, {kAttentionBlock, kSumColumns});
+      b_.store(b_.cast(parts_.scaled(sum, sizes_.scale), Dtype::bf16), out,
+               {b_.copy(), eight / kEights, 0, eight % kEights * kSumColumns});
+    }
     parts_.release(ring_, turn);
   }
 
