@@ -4,9 +4,8 @@
 // The scores of the next block are under way while these products are.
 //
 // For dQ, dS goes through shared memory once. Where heads have two panels of columns each group multiplies the dS of
-// both groups with its panel of K; else each multiplies its own. The f32 additions of
-// 64 columns of 64 queries are made by the second-level cache, by a bulk reduction or, if sums are direct, from
-// registers.
+// both groups with its panel of K; else each multiplies its own. The f32 additions of 64 columns of 64 queries are
+// made by the second-level cache, by a bulk reduction.
 #include <limits>
 #include <optional>
 

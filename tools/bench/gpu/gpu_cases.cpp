@@ -20,15 +20,11 @@ ValueId product(GraphBuilder& g, const Product& p, Dtype result) {
 GpuCase plain(std::string name, const Product& p, double wanted = 0.97) {
   GpuCase test{std::move(name), p.flops(), {}, {p.request("matmul")}, wanted, {}};
   test.build = [p](GraphBuilder& g) { g.output("y", product(g, p, p.result)); };
-  test.error = [p](GpuData& data) -> Result<double> {
-    double worst = 0;
-    for (int s = 0; s < kSamples; ++s) {
-      const Place at = sample(s, p.batch, p.m, p.n);
-      const Sum expected = dot(data, p, at.batch, at.row, at.column);
-      STEPC_ASSIGN(const double found, element(data, "y", (at.batch * p.m + at.row) * p.n + at.column));
-      worst = std::max(worst, std::abs(found - expected.value) / std::max(expected.size, 1e-30));
-    }
-    return worst;
+  test.error = [p](GpuData& data) {
+    return worst_error(data, p, [&](const Place&, int64_t index, const Sum& expected) -> Result<double> {
+      STEPC_ASSIGN(const double found, element(data, "y", index));
+      return std::abs(found - expected.value) / std::max(expected.size, 1e-30);
+    });
   };
   return test;
 }
@@ -41,16 +37,11 @@ GpuCase residual(std::string name, const Product& p) {
     const ValueId r = g.cast(g.input("r", type), Dtype::f32);
     g.output("y", g.cast(g.add(product(g, p, Dtype::f32), r), Dtype::bf16));
   };
-  test.error = [p](GpuData& data) -> Result<double> {
-    double worst = 0;
-    for (int s = 0; s < kSamples; ++s) {
-      const Place at = sample(s, p.batch, p.m, p.n);
-      const Sum sum = dot(data, p, at.batch, at.row, at.column);
-      const int64_t index = (at.batch * p.m + at.row) * p.n + at.column;
+  test.error = [p](GpuData& data) {
+    return worst_error(data, p, [&](const Place&, int64_t index, const Sum& sum) -> Result<double> {
       STEPC_ASSIGN(const double found, element(data, "y", index));
-      worst = std::max(worst, std::abs(found - sum.value - data.input("r", index)) / (sum.size + 1));
-    }
-    return worst;
+      return std::abs(found - sum.value - data.input("r", index)) / (sum.size + 1);
+    });
   };
   return test;
 }
@@ -109,12 +100,8 @@ GpuCase update(std::string name, const Product& p, bool apart) {
     g.output("moment.new", g.select(apply, m, old_m));
     g.output("squares.new", g.select(apply, v, old_v));
   };
-  test.error = [p](GpuData& data) -> Result<double> {
-    double worst = 0;
-    for (int s = 0; s < kSamples; ++s) {
-      const Place at = sample(s, p.batch, p.m, p.n);
-      const Sum sum = dot(data, p, at.batch, at.row, at.column);
-      const int64_t index = (at.batch * p.m + at.row) * p.n + at.column;
+  test.error = [p](GpuData& data) {
+    return worst_error(data, p, [&](const Place&, int64_t index, const Sum& sum) -> Result<double> {
       const double m = kBeta1 * data.input("moment", index) + (1 - kBeta1) * sum.value;
       const double v = kBeta2 * data.input("squares", index) + (1 - kBeta2) * sum.value * sum.value;
       const double step = m / (1 - kBeta1) / (std::sqrt(v / (1 - kBeta2)) + kEps), old = data.input("weight", index);
@@ -122,10 +109,9 @@ GpuCase update(std::string name, const Product& p, bool apart) {
       STEPC_ASSIGN(const double new_v, element(data, "squares.new", index));
       STEPC_ASSIGN(const double weight, element(data, "weight.new", index));
       const double moved = old - kRate * (step + kDecay * old);
-      worst = std::max({worst, std::abs(new_m - m) / (sum.size + 1), std::abs(new_v - v) / (sum.size * sum.size + 1),
-                        std::abs(weight - moved) / (std::abs(old) + 1)});
-    }
-    return worst;
+      return std::max({std::abs(new_m - m) / (sum.size + 1), std::abs(new_v - v) / (sum.size * sum.size + 1),
+                       std::abs(weight - moved) / (std::abs(old) + 1)});
+    });
   };
   return test;
 }

@@ -28,14 +28,9 @@ GpuCase router_product(std::string name, bool is_gradient) {
         g.cast(g.input("a", {Dtype::bf16, {p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k}}), Dtype::f32);
     g.output("y", g.matmul(a, g.input("b", {Dtype::f32, {p.k, p.n}}), Dtype::f32, p.transpose_a, false));
   };
-  test.error = [p](GpuData& data) -> Result<double> {
-    double worst = 0;
-    for (int s = 0; s < kSamples; ++s) {
-      const Place at = sample(s, 1, p.m, p.n);
-      STEPC_ASSIGN(const double error, dot_error(data, at.row * p.n + at.column, dot(data, p, 0, at.row, at.column)));
-      worst = std::max(worst, error);
-    }
-    return worst;
+  test.error = [p](GpuData& data) {
+    return worst_error(data, p,
+                       [&](const Place&, int64_t index, const Sum& sum) { return dot_error(data, index, sum); });
   };
   return test;
 }
@@ -54,19 +49,14 @@ GpuCase router_input_gradient() {
     const ValueId sum = g.add(g.reduce(Op::reduce_sum, wide, {1}), g.matmul(a, b, Dtype::f32, false, true));
     g.output("y", g.cast(sum, Dtype::bf16));
   };
-  test.error = [r, p](GpuData& data) -> Result<double> {
-    double worst = 0;
-    for (int s = 0; s < kSamples; ++s) {
-      const Place at = sample(s, 1, p.m, p.n);
+  test.error = [r, p](GpuData& data) {
+    return worst_error(data, p, [&](const Place& at, int64_t index, const Sum& sum) {
       double beside = 0;
       for (int64_t each = 0; each < 2; ++each)
         beside +=
             data.input("slots", static_cast<int64_t>(data.input("place", 2 * at.row + each)) * r.width + at.column);
-      const Sum sum = dot(data, p, 0, at.row, at.column);
-      STEPC_ASSIGN(const double error, dot_error(data, at.row * p.n + at.column, {sum.value, sum.size + 1}, beside));
-      worst = std::max(worst, error);
-    }
-    return worst;
+      return dot_error(data, index, {sum.value, sum.size + 1}, beside);
+    });
   };
   return test;
 }

@@ -1,6 +1,7 @@
 // A product of a case: its sizes, and elements of it in double precision.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "ir/graph/evaluate.h"
@@ -58,6 +59,19 @@ inline Place sample(int number, int64_t batch, int64_t rows, int64_t columns) {
 inline Result<double> element(GpuData& data, std::string_view name, int64_t index) {
   STEPC_ASSIGN(const std::vector<double> found, data.output(name, index, 1));
   return found[0];
+}
+
+// The largest of what `error(place, its index, its sum)` gives for samples of the product.
+template <class Error>
+Result<double> worst_error(const GpuData& data, const Product& p, const Error& error) {
+  double worst = 0;
+  for (int s = 0; s < kSamples; ++s) {
+    const Place at = sample(s, p.batch, p.m, p.n);
+    const int64_t index = (at.batch * p.m + at.row) * p.n + at.column;
+    STEPC_ASSIGN(const double found, error(at, index, dot(data, p, at.batch, at.row, at.column)));
+    worst = std::max(worst, found);
+  }
+  return worst;
 }
 
 // The cases that memory bounds.
