@@ -33,9 +33,11 @@ void emit_wait(GpuContext& context, const kernel::KOp& op) {
   builder.SetInsertPoint(after);
 }
 
+// One lane arrives for its warp, and so for what the other lanes did.
 void emit_arrive(GpuContext& context, const kernel::KOp& op) {
   auto& builder = context.builder;
   llvm::Value* address = barrier_address(context, op.refs[0]);
+  if (!context.in_once) builder.CreateIntrinsic(llvm::Intrinsic::nvvm_bar_warp_sync, {}, {context.i32(-1)});
   if (!flag_attr(op, "cluster")) {
     const auto arrive = [&] { emit_leaf(context, Leaf::mbarrier_arrive, {address}); };
     if (context.in_once) return arrive();

@@ -140,6 +140,9 @@ class AttentionParts {
   // ---- consumer
   void wait_full(const Ring& ring, kernel::Index turn);
   void release(const Ring& ring, kernel::Index turn);
+  // The same for a stage that ordinary loads read. They may still be under way when the warp arrives, in order with
+  // what comes to shared memory by ordinary stores, but not with copies: those are kept back by a fence alone.
+  void release_loaded(const Ring& ring, kernel::Index turn);
   void skip(const Ring& ring, kernel::Index turn);  // a turn that this group does not need
   // `hidden_score` where a query comes before a key; rows are queries, `transposed` keys. Both by their tokens.
   kernel::Value hide_future(kernel::Value scores, kernel::Value hidden_score, bool transposed, kernel::Index first_row,

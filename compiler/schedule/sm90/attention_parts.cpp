@@ -140,6 +140,11 @@ void AttentionParts::wait_full(const Ring& ring, Index turn) {
 
 void AttentionParts::release(const Ring& ring, Index turn) { kernel::hopper::arrive(b_, empty(ring, turn)); }
 
+void AttentionParts::release_loaded(const Ring& ring, Index turn) {
+  kernel::hopper::fence_async(b_);
+  release(ring, turn);
+}
+
 // The wait keeps this group from releasing a turn before the other has released the one before it.
 void AttentionParts::skip(const Ring& ring, Index turn) {
   wait_full(ring, turn);

@@ -33,8 +33,8 @@ void emit_attention_stats(KernelBuilder& builder, const AttentionSizes& sizes, c
         builder.store(zero, tensors.workspace, {tile.batch_head, tile.rank * kGroups + builder.copy(), row, 0});
       const auto out_panels = parts.load_panels(out, done);
       const Value products = parts.row_products(out_panels, parts.load_panels(dout, done));
-      parts.release(out, done);
-      parts.release(dout, done);
+      parts.release_loaded(out, done);
+      parts.release_loaded(dout, done);
       parts.store_stats(tensors, tile, tile.rank, token, products);
       return Index(1);
     });
@@ -86,7 +86,7 @@ class Rounding {
       b_.store(b_.cast(parts_.scaled(sum, sizes_.scale), Dtype::bf16), out,
                {b_.copy(), eight / kEights, 0, eight % kEights * kSumColumns});
     }
-    parts_.release(ring_, turn);
+    parts_.release_loaded(ring_, turn);
   }
 
   KernelBuilder& b_;

@@ -99,17 +99,17 @@ class Queries {
     const std::vector<Value> out = parts_.load_panels(out_, tile.wave);
     rows.dout = parts_.load_panels(dout_, tile.wave);
     const Value products = parts_.row_products(out, rows.dout);
-    parts_.release(out_, tile.wave);
+    parts_.release_loaded(out_, tile.wave);
     if (config_.kept_operands < 2)
       rows.dout.clear();
     else
-      parts_.release(dout_, tile.wave);
+      parts_.release_loaded(dout_, tile.wave);
     rows.stats = parts_.store_stats(tensors_, tile, row_tile, token, products);
     if (config_.kept_operands < 1) {
       parts_.wait_full(q_, tile.wave);
     } else {
       rows.q = parts_.load_panels(q_, tile.wave);
-      parts_.release(q_, tile.wave);
+      parts_.release_loaded(q_, tile.wave);
     }
     return rows;
   }
