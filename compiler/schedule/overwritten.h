@@ -1,5 +1,5 @@
 // Tells a kernel which of its operands may be overwritten by its results while it runs, so that its code does not take
-// their memory for its own alone.
+// their memory for constant: on a GPU they must not be read by ld.global.nc.
 #pragma once
 
 #include "compiler/schedule/schedule.h"

@@ -123,6 +123,22 @@ TEST_CASE("ptx: 16-byte accesses, lines of the kernel's text, the launch bounds"
   test::check_golden("ptx/square.sm_90a.ptx", ptx);
 }
 
+TEST_CASE("ptx: what a result may be written over is not read as constant memory") {
+  for (const bool overwritten : {false, true}) {
+    KernelBuilder b("in_place", kernel::Target::cuda);
+    const auto x = b.global("x", Dtype::f32, {4, 512});
+    const auto y = b.global("y", Dtype::f32, {4, 512});
+    b.set_grid(4);
+    b.begin_role("main", 4);
+    b.store(b.pointwise(Op::neg, {b.load(x, {b.task(), 0}, {512})}), y, {b.task(), 0});
+    kernel::Kernel made = b.finish();
+    made.buffers[0].overwritten = overwritten;
+    const std::string ptx = ptx_of(made, {"sm_90a"});
+    CHECK((ptx.find("ld.global.nc.v4") == std::string::npos) == overwritten);
+    CHECK((ptx.find("ld.global.v4") != std::string::npos) == overwritten);
+  }
+}
+
 TEST_CASE("ptx: places beyond 2^31 elements are reckoned in 64 bits, others in 32") {
   const auto copy = [](int64_t rows, int64_t columns) {
     KernelBuilder b("far", kernel::Target::cuda);

@@ -52,8 +52,8 @@ void bind_global(GpuContext& context, kernel::BufferId id, llvm::Argument* argum
   context.buffer_base[index_of(id)] = argument;
   auto& llvm = context.module.getContext();
   argument->addAttr(llvm::Attribute::getWithAlignment(llvm, llvm::Align(16)));
-  if (is_written(context.kernel, id)) return;
-  // Both together let loads go by ld.global.nc, also of what a result is written over: docs/kernel_abi.md.
+  if (context.kernel.buffer(id).overwritten || is_written(context.kernel, id)) return;
+  // Both together let loads go by ld.global.nc, which is for memory that nothing writes while the kernel runs.
   argument->addAttr(llvm::Attribute::NoAlias);
   argument->addAttr(llvm::Attribute::ReadOnly);
 }

@@ -65,8 +65,10 @@ class RowBuilder {
   }
 
   // What is loaded stays until the results are made; all of it is asked for before the first reduction is waited for.
+  // Gathered rows first: their number may have to go round the threads, for which no other row should be held.
   void held_row() {
     column_ = region_.math().along(Index(0));
+    for (ValueId gathered : gathers_before_sums()) region_.at(gathered, position_of(gathered, column_));
     for (ValueId operand : problem_.operands)
       if (numel(problem_.program.type(operand).shape) == rows_.rows * rows_.columns)
         region_.at(operand, position_of(operand, column_));
@@ -82,6 +84,24 @@ class RowBuilder {
     }
     for (const RowSweep& sweep : rows_.sweeps)
       if (sweep.columns != rows_.columns) region_.scope(Lanes{}, [&] { store_boxes(sweep, uniform_index(Index(0))); });
+  }
+
+  // Of rows as wide as this one, those that need no reduction to be made.
+  std::vector<ValueId> gathers_before_sums() const {
+    std::vector<ValueId> gathers;
+    std::set<ValueId> late;
+    for (NodeId id : problem_.group.nodes) {
+      const Node& node = problem_.program.node(id);
+      const bool waits = op_info(node.op).family == OpFamily::reduction ||
+                         std::any_of(node.operands.begin(), node.operands.end(),
+                                     [&](ValueId operand) { return late.contains(operand); });
+      if (waits)
+        late.insert(node.results.begin(), node.results.end());
+      else if (node.op == Op::gather_rows &&
+               numel(problem_.program.type(node.results[0]).shape) == rows_.rows * rows_.columns)
+        gathers.push_back(node.results[0]);
+    }
+    return gathers;
   }
 
   // A task's rows are consecutive; with partials there are as many in every task.
