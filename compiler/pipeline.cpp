@@ -10,6 +10,7 @@
 #include "compiler/graph/fuse.h"
 #include "compiler/graph/order.h"
 #include "compiler/graph/split_column_sum.h"
+#include "compiler/schedule/sm90/templates.h"
 #include "ir/graph/print.h"
 #include "ir/graph/verify.h"
 #include "ir/support/check.h"
@@ -23,10 +24,11 @@ void always(Program& program, const PassOptions&) {
   run(program);
 }
 
-// Hopper's products stream what an update reads.
+// Hopper's products stream what an update reads, and its attention's gradient takes what follows it.
 void fuse_for(Program& program, const PassOptions& options) {
   FuseOptions forms;
   if (options.for_gpu) forms.updates = options.has_sm90 ? Updates::in_bf16_products : Updates::apart;
+  if (options.for_gpu && options.has_sm90) forms.takes_tail = sm90::attention_grad_takes_tail;
   if (options.updates_apart) forms.updates = Updates::apart;
   fuse(program, forms);
 }

@@ -9,7 +9,7 @@ class BlockBuilder {
  public:
   BlockBuilder(GraphBuilder& g, const ModelConfig& model, int64_t layer) : g_(g), model_(model), layer_(layer) {}
 
-  ValueId attention_part(ValueId x, const RopeTable& table) {
+  ValueId attention_part(ValueId x, ValueId table) {
     hint("attn");
     const ValueId wide = g_.cast(x, Dtype::f32);
     const ValueId h = g_.cast(rms_norm(g_, wide, weight("attn_norm"), model_.norm_eps), storage_dtype(model_));
@@ -54,7 +54,7 @@ class BlockBuilder {
 
 Forward forward(GraphBuilder& g, const ModelConfig& model, ValueId tokens, int64_t capacity) {
   g.set_name_hint("rope");
-  const RopeTable table = rope_table(g, model.seq, model.head_dim, model.rope_theta);
+  const ValueId table = rope_table(g, model.seq, model.head_dim, model.rope_theta);
   g.set_name_hint("x");
   const ValueId ids = g.reshape(tokens, {numel(g.shape(tokens))});
   Forward result;

@@ -18,18 +18,6 @@ ValueId mean_rows(GraphBuilder& g, ValueId x) {
   return g.mul(g.reduce(Op::reduce_sum, x, {0}), 1.0 / rows);
 }
 
-// x with the two elements of each adjacent pair of the last axis exchanged.
-ValueId swap_pairs(GraphBuilder& g, ValueId x) {
-  const Shape shape = g.shape(x);
-  Shape pairs = shape;
-  pairs.back() /= 2;
-  pairs.push_back(2);
-  const auto last = static_cast<int64_t>(pairs.size()) - 1;
-  const ValueId split = g.reshape(x, pairs);
-  const ValueId swapped = g.emit1(Op::reverse, {split}, {{AttrKey::axes, std::vector<int64_t>{last}}});
-  return g.reshape(swapped, shape);
-}
-
 }  // namespace
 
 ValueId rms_norm(GraphBuilder& g, ValueId x, ValueId weight, double eps) {
@@ -51,7 +39,7 @@ ValueId softmax(GraphBuilder& g, ValueId x) {
   return g.div(exps, repeated(g.reduce(Op::reduce_sum, exps, {last})));
 }
 
-RopeTable rope_table(GraphBuilder& g, int64_t seq, int64_t head_dim, double theta) {
+ValueId rope_table(GraphBuilder& g, int64_t seq, int64_t head_dim, double theta) {
   const Shape shape{seq, 3, head_dim};
   const TensorType ints{Dtype::i32, shape};
   const ValueId position = g.cast(g.iota(0, shape), Dtype::f32);
@@ -63,15 +51,24 @@ RopeTable rope_table(GraphBuilder& g, int64_t seq, int64_t head_dim, double thet
   const ValueId zero = g.constant(0, {Dtype::f32, shape});
   const ValueId angle = g.select(is_v, zero, g.mul(position, frequency));
   const ValueId is_even = g.binary(Op::equal, g.binary(Op::rem, element, g.constant(2, ints)), g.constant(0, ints));
-  const ValueId sine = g.unary(Op::sin, angle);
-  return {g.unary(Op::cos, angle), g.select(is_even, g.unary(Op::neg, sine), sine)};
+  return g.select(is_even, g.unary(Op::cos, angle), g.unary(Op::sin, angle));
 }
 
-ValueId rope(GraphBuilder& g, ValueId qkv, const RopeTable& table) {
-  const Shape shape = g.shape(qkv);
-  const ValueId cosines = g.broadcast(table.cos, shape, {1, 2, 4});
-  const ValueId sines = g.broadcast(table.sin, shape, {1, 2, 4});
-  return g.add(g.mul(qkv, cosines), g.mul(swap_pairs(g, qkv), sines));
+ValueId rope(GraphBuilder& g, ValueId qkv, ValueId table) {
+  const Shape all = g.shape(qkv);
+  const int64_t seq = all[1], pairs = all[4] / 2;
+  const Shape paired{all[0], seq, 3, all[3], pairs, 2};
+  const auto turn = [&](int64_t which) {
+    const ValueId split = g.reshape(table, {seq, 3, pairs, 2});
+    const ValueId one = g.reshape(g.slice(split, 3, which, which + 1), {seq, 3, pairs});
+    return g.broadcast(one, paired, {1, 2, 4});
+  };
+  const ValueId is_first = g.binary(Op::equal, g.iota(5, paired), g.constant(0, {Dtype::i32, paired}));
+  const TensorType reals{Dtype::f32, paired};
+  const ValueId sign = g.select(is_first, g.constant(-1, reals), g.constant(1, reals));
+  const ValueId x = g.reshape(qkv, paired);
+  const ValueId partner = g.emit1(Op::reverse, {x}, {{AttrKey::axes, std::vector<int64_t>{5}}});
+  return g.reshape(g.add(g.mul(x, turn(0)), g.mul(g.mul(partner, turn(1)), sign)), all);
 }
 
 ValueId swiglu(GraphBuilder& g, ValueId x) {
@@ -116,11 +113,11 @@ ValueId mix_heads(GraphBuilder& g, const ModelConfig& model, ValueId qkv) {
 }  // namespace
 
 ValueId attention(GraphBuilder& g, const ModelConfig& model, ValueId h, const AttentionWeights& weights,
-                  const RopeTable& table) {
+                  ValueId rope_table) {
   const Shape rows = g.shape(h);
   const Shape heads{rows[0] / model.seq, model.seq, 3, model.heads, model.head_dim};
   const ValueId projected = g.reshape(g.matmul(h, weights.qkv, Dtype::f32), heads);
-  const ValueId mixed = mix_heads(g, model, rope(g, projected, table));
+  const ValueId mixed = mix_heads(g, model, rope(g, projected, rope_table));
   return g.matmul(g.reshape(mixed, rows), weights.out, Dtype::f32);
 }
 

@@ -14,15 +14,11 @@ ValueId rms_norm(GraphBuilder& g, ValueId x, ValueId weight, double eps);
 // exp(x - max) / sum along the last axis of x.
 ValueId softmax(GraphBuilder& g, ValueId x);
 
-// Rotation tables [T, 3, d] for q, k and v side by side: v's angle is 0. `sin` carries the sign of the
-// partner: minus in even places.
-struct RopeTable {
-  ValueId cos;
-  ValueId sin;
-};
-RopeTable rope_table(GraphBuilder& g, int64_t seq, int64_t head_dim, double theta);
+// Rotations [T, 3, d] for q, k and v side by side: v's angle is 0. In places 2p and 2p + 1 stand cosine and sine of
+// pair p's angle: who turns a pair reads both together, and no number twice.
+ValueId rope_table(GraphBuilder& g, int64_t seq, int64_t head_dim, double theta);
 // qkv[B, T, 3, H, d], adjacent pairs (2p, 2p + 1) of q and k turned by position x theta^(-2p/d).
-ValueId rope(GraphBuilder& g, ValueId qkv, const RopeTable& table);
+ValueId rope(GraphBuilder& g, ValueId qkv, ValueId table);
 
 // silu(gate) * up, gate and up the halves of the last axis of x[E, C, 2F].
 ValueId swiglu(GraphBuilder& g, ValueId x);
@@ -34,7 +30,7 @@ struct AttentionWeights {
   ValueId out;  // bf16[D, D]
 };
 ValueId attention(GraphBuilder& g, const ModelConfig& model, ValueId h, const AttentionWeights& weights,
-                  const RopeTable& table);
+                  ValueId rope_table);
 
 // Gated two-layer networks, one per leading index: x bf16[E, C, D] -> bf16[E, C, D]. `count` i32[E], if given: so many
 // rows of x[e] come first, the others are zeros.

@@ -12,6 +12,8 @@ enum class Updates : uint8_t { in_products, in_bf16_products, apart };
 
 struct FuseOptions {
   Updates updates = Updates::in_products;
+  // Does the template of this attention_grad also take what is done to its result? None does if not set.
+  bool (*takes_tail)(const Program& program, const Node& gradient) = nullptr;
 };
 
 // Afterwards Program::groups holds every node that needs code, each group as fuse_check.h promises; the nodes of a

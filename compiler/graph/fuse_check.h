@@ -25,6 +25,9 @@
 //              the size: their space is (batch * m, n / 2), and the product is read at columns j and j + n / 2
 //              only; bases of full size are then evaluated at both columns. Results may be a concat as in pointwise.
 //  scatter, attention, attention_grad, route    The op alone, and reshapes of its operands.
+//  attention_grad    Or also what is done to its result: then that is the kernel's only one, bf16, element for element
+//              as the op's result, which is read at the current element and the other of its pair (2p, 2p + 1) in the
+//              head; only pointwise ops, constant, iota and views but pad and concat. Fused for Hopper alone.
 #pragma once
 
 #include "ir/graph/graph.h"

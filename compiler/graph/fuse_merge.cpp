@@ -54,6 +54,7 @@ std::optional<Template> merged_template(Template producer, Template consumer) {
   };
   if (producer == pointwise && consumer == pointwise) return pointwise;
   if (either(matmul, pointwise)) return matmul;
+  if (producer == attention_grad && consumer == pointwise) return attention_grad;
   if (either(row, pointwise) || (producer == row && consumer == row)) return row;
   if (either(row, column_sum)) return row;  // as a partial sum
   if (either(column_sum, pointwise) || (producer == column_sum && consumer == column_sum)) return column_sum;
@@ -174,6 +175,13 @@ class Merger {
     return operands.size() + results;
   }
 
+  bool takes_tail(int k) const {
+    return options_.takes_tail &&
+           std::any_of(kernel(k).fused.nodes.begin(), kernel(k).fused.nodes.end(), [&](NodeId id) {
+             return program_.node(id).op == Op::attention_grad && options_.takes_tail(program_, program_.node(id));
+           });
+  }
+
   bool is_update(int k) const { return phase_of(k) == Phase::optimizer; }
 
   // Does the product among the two have an update made with it?
@@ -189,6 +197,7 @@ class Merger {
   // The kernel of `a` and `b`, if there may be one and it pays; circles are not looked for.
   std::optional<Kernel> merged(int a, int b, Template schedule) const {
     if (schedule == Template::matmul && is_update(a) != is_update(b) && !takes_update(a, b)) return std::nullopt;
+    if (schedule == Template::attention_grad && !takes_tail(a)) return std::nullopt;
     const Kernel& into = kernel(a);
     const Kernel& from = kernel(b);
     FusedKernel fused{schedule, into.fused.nodes};
@@ -276,7 +285,7 @@ class Merger {
       for (int b : found) {
         if (a >= b || !worth_sharing(value, a, b)) continue;
         const auto schedule = merged_template(schedule_of(a), schedule_of(b));
-        if (!schedule || schedule == Template::matmul) continue;
+        if (!schedule || schedule == Template::matmul || schedule == Template::attention_grad) continue;
         auto both = merged(a, b, *schedule);
         if (both && merge(a, b, std::move(*both))) return true;
       }

@@ -87,7 +87,7 @@ class RoleFinder {
     if (!can_repeat(made)) return;
     Recipe recipe = recipe_of(id);
     const bool always = is_free(made.op) || made.op == Op::reshape || widens(made);
-    if (!always && !is_scalar(made, recipe) && !is_cheap(id, recipe)) return;
+    if (!always && !is_mask(made, recipe) && !is_scalar(made, recipe) && !is_cheap(id, recipe)) return;
     roles_[index_of(id)] = Role::repeated;
     recipes_[index_of(id)] = std::move(recipe);
   }
@@ -126,6 +126,11 @@ class RoleFinder {
       }
     }
     return recipe;
+  }
+
+  // Places compared, which takes less than to read the answer: its only reader may be evaluated in many kernels.
+  bool is_mask(const Node& made, const Recipe& recipe) const {
+    return program_.type(made.results[0]).dtype == Dtype::pred && recipe.sources.empty() && recipe.work < 1;
   }
 
   bool is_scalar(const Node& made, const Recipe& recipe) const {

@@ -16,8 +16,9 @@ enum class Role : uint8_t {
 };
 
 // One role a node. Views, constants and iota are repeated, but for those that are read from memory. So are casts
-// bf16 -> f32, scalars that depend on scalars alone, and other pointwise ops and gathers where evaluating them in each
-// of their k readers costs no more than writing the result once and reading it k times:
+// bf16 -> f32, scalars that depend on scalars alone, masks made of iota and constants, and other
+// pointwise ops and gathers where evaluating them in each of their k readers costs no more than writing the result once
+// and reading it k times:
 //
 //   work * (evaluations - 1) + source_bytes * (k - 1) <= result_bytes * k
 //

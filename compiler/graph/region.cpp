@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "compiler/graph/region_structured.h"
 #include "compiler/graph/region_walk.h"
 #include "ir/graph/print.h"
 #include "ir/support/check.h"
@@ -238,7 +239,7 @@ class MatmulWalk : public RegionWalk {
     if (node.op != Op::matmul) return tl::unexpected(error(node, "not in a kernel of template matmul"));
     if (at == product_at(column_)) return {};
     if (halves_ && at == product_at(axis_shift(column_, columns_ / 2))) return {};
-    if (!halves_ && columns_ % 2 == 0 && at == product_at(neighbour())) {
+    if (!halves_ && columns_ % 2 == 0 && at == product_at(neighbour(column_))) {
       pairs_ = true;
       return {};
     }
@@ -278,12 +279,6 @@ class MatmulWalk : public RegionWalk {
   TensorIndex product_at(const AxisIndex& column) {
     return math.at_linear(element(column, columns_), program_.type(product_).shape);
   }
-  // The other column of the pair (2p, 2p + 1).
-  AxisIndex neighbour() const {
-    const auto parts = axis_divide(column_, 2);
-    STEPC_CHECK(parts, "{} columns have no pairs", columns_);
-    return axis_add(axis_scale(parts->first, 2), axis_shift(axis_scale(parts->second, -1), 1));
-  }
 
   Status store(ValueId from) {
     const Shape& shape = program_.type(from).shape;
@@ -307,52 +302,6 @@ class MatmulWalk : public RegionWalk {
   AxisIndex column_;
 };
 
-// Templates that run one op.
-class LoneWalk : public RegionWalk {
- public:
-  LoneWalk(const Program& program, const Region& region, Op op) : RegionWalk(program, region), op_(op) {}
-
-  Result<RegionFacts> run() {
-    for (ValueId result : region_.results) {
-      if (!inside(result) || program_.producer(result).op != op_)
-        return tl::unexpected(error(program_.producer(result), "not a result of this kernel's op"));
-      STEPC_TRY(read(result, {}));
-    }
-    RegionFacts facts;
-    facts.tasks = 1e6;
-    return facts;
-  }
-
- protected:
-  Status anchor(NodeId id, const TensorIndex&) override {
-    const Node& node = program_.node(id);
-    if (node.op != op_) return tl::unexpected(error(node, "in a kernel of another op"));
-    for (ValueId operand : node.operands) {
-      while (inside(operand)) {
-        const Node& view = program_.producer(operand);
-        if (view.op != Op::reshape) return tl::unexpected(error(view, "expected reshapes of operands only"));
-        visit(program_.value(operand).producer);
-        operand = view.operands[0];
-      }
-      const Shape& shape = program_.type(operand).shape;
-      const int64_t number = -1 - static_cast<int64_t>(index_of(operand));
-      STEPC_TRY(read(operand, math.at_linear(math.numbered(number, numel(shape)), shape)));
-    }
-    return {};
-  }
-
- private:
-  Op op_;
-};
-
-template <class Walk>
-Result<RegionFacts> finish(Walk walk) {
-  STEPC_ASSIGN(RegionFacts facts, walk.run());
-  STEPC_TRY(walk.all_visited());
-  walk.add_bytes(facts);
-  return facts;
-}
-
 Result<RegionFacts> analyse_matmul(const Program& program, const Region& region) {
   auto identity = finish(MatmulWalk(program, region, false));
   if (identity) return identity;
@@ -368,10 +317,10 @@ Result<RegionFacts> analyse(const Program& program, const Region& region) {
     case Template::row: return finish(RowWalk(program, region));
     case Template::column_sum: return finish(ColumnSumWalk(program, region));
     case Template::matmul: return analyse_matmul(program, region);
-    case Template::scatter: return finish(LoneWalk(program, region, Op::scatter_add_rows));
-    case Template::attention: return finish(LoneWalk(program, region, Op::attention));
-    case Template::attention_grad: return finish(LoneWalk(program, region, Op::attention_grad));
-    case Template::route: return finish(LoneWalk(program, region, Op::route));
+    case Template::scatter: return analyse_lone(program, region, Op::scatter_add_rows);
+    case Template::attention: return analyse_lone(program, region, Op::attention);
+    case Template::attention_grad: return analyse_attention_grad(program, region);
+    case Template::route: return analyse_lone(program, region, Op::route);
   }
   STEPC_UNREACHABLE("template {}", static_cast<int>(region.schedule));
 }

@@ -117,6 +117,27 @@ Result<std::vector<ValueId>> RegionWalk::pieces(ValueId result) {
   return node.operands;
 }
 
+Status RegionWalk::read_operands(const Node& node) {
+  for (ValueId operand : node.operands) {
+    while (inside(operand)) {
+      const Node& view = program_.producer(operand);
+      if (view.op != Op::reshape) return tl::unexpected(error(view, "expected reshapes of operands only"));
+      visit(program_.value(operand).producer);
+      operand = view.operands[0];
+    }
+    const Shape& shape = program_.type(operand).shape;
+    const int64_t number = -1 - static_cast<int64_t>(index_of(operand));
+    STEPC_TRY(read(operand, math.at_linear(math.numbered(number, numel(shape)), shape)));
+  }
+  return {};
+}
+
+AxisIndex RegionWalk::neighbour(const AxisIndex& column) {
+  const auto parts = axis_divide(column, 2);
+  STEPC_CHECK(parts, "an odd number of columns has no pairs");
+  return axis_add(axis_scale(parts->first, 2), axis_shift(axis_scale(parts->second, -1), 1));
+}
+
 void RegionWalk::add_bytes(RegionFacts& facts) const {
   std::map<ValueId, double> elements;
   for (const auto& [value, at] : reads_) elements[value] += math.elements(at);

@@ -27,6 +27,10 @@ class RegionWalk {
   // Bytes of the operands that the walk has read, and of the results.
   void add_bytes(RegionFacts& facts) const;
   Status all_visited() const;
+  // Nodes that only change the operands' shapes may stand before the op.
+  Status read_operands(const Node& node);
+  // The other of the pair (2p, 2p + 1) of columns.
+  static AxisIndex neighbour(const AxisIndex& column);
 
   IndexMath math;
 
@@ -52,5 +56,13 @@ class RegionWalk {
 };
 
 bool is_anchor(const Program& program, const Node& node);
+
+template <class Walk>
+Result<RegionFacts> finish(Walk walk) {
+  STEPC_ASSIGN(RegionFacts facts, walk.run());
+  STEPC_TRY(walk.all_visited());
+  walk.add_bytes(facts);
+  return facts;
+}
 
 }  // namespace stepc

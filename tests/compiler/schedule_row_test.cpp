@@ -85,6 +85,37 @@ TEST_CASE("softmax and cross-entropy of rows") {
   }
 }
 
+// The last columns are none of the vocabulary's; a target may be one of them, or no column at all. On a GPU the longer
+// rows are kept in shared memory between passes.
+TEST_CASE("cross-entropy of padded bf16 rows and its gradient") {
+  for (const Shape& shape : std::vector<Shape>{{3, 40}, {2, 1025}, {2, 10240}, {2, 12345}, {1, 50432}}) {
+    const int64_t rows = shape[0], columns = shape[1], vocabulary = columns - columns / 16;
+    run_everywhere({"padded cross_entropy " + shape_text(shape),
+                    Template::row,
+                    [=](GraphBuilder& g) {
+                      const ValueId logits = g.input("logits", {Dtype::bf16, shape});
+                      const ValueId target = g.reshape(g.input("target", {Dtype::i32, {1, rows}}), {rows});
+                      const ValueId column = g.iota(1, shape);
+                      const auto all = [&](double x) { return g.constant(x, {Dtype::f32, shape}); };
+                      const ValueId is_word =
+                          g.binary(Op::less, column, g.constant(static_cast<double>(vocabulary), {Dtype::i32, shape}));
+                      const ValueId x = g.select(is_word, g.cast(logits, Dtype::f32), all(-1e30));
+                      const ValueId shifted = g.sub(x, rows_of(g, g.reduce(Op::reduce_max, x, {1}), shape));
+                      const ValueId exps = g.unary(Op::exp, shifted);
+                      const ValueId sums = g.reduce(Op::reduce_sum, exps, {1});
+                      const ValueId is_target = g.binary(Op::equal, column, rows_of(g, target, shape));
+                      const ValueId picked = g.reduce(Op::reduce_sum, g.select(is_target, shifted, all(0)), {1});
+                      g.output("picked", g.binary(Op::max, picked, g.constant(-100, {Dtype::f32, {rows}})));
+                      g.output("loss", g.unary(Op::log, sums));
+                      const ValueId one = g.select(is_target, all(-1), all(0));
+                      const ValueId probs = g.div(exps, rows_of(g, sums, shape));
+                      g.output("dlogits", g.cast(g.select(is_word, g.add(one, probs), all(0)), Dtype::bf16));
+                    },
+                    {1e-5, 3e-6},
+                    {{"target", {-1, static_cast<double>(columns)}}, {"logits", {-9, 9}}}});
+  }
+}
+
 TEST_CASE("rows of several dimensions, smallest and largest") {
   run_everywhere(
       {"rows of [2, 3, 40]",
@@ -178,6 +209,29 @@ TEST_CASE("rows scattered: several to one row, none to another") {
                     },
                     {1e-6, 1e-6},
                     {{"index", {-1, 20}}}});
+  }
+}
+
+// The evaluator refuses such an index; a kernel skips it, and writes nothing that is another row's.
+TEST_CASE("rows scattered: an index that names no row is skipped") {
+  for (int64_t rows : {1, 2, 21, 40}) {
+    const TensorType type{Dtype::i32, {61}};
+    Tensor index{type, {}}, misled{type, {}};
+    const std::vector<double> nowhere = {INT32_MIN, -16, -21, -2, static_cast<double>(rows), 48, 1000, INT32_MAX};
+    for (int64_t n = 0; n < 61; ++n) {
+      const bool wrong = n % 3 == 0 || n == 60;
+      index.data.push_back(wrong ? -1 : static_cast<double>(n * 7 % rows));
+      misled.data.push_back(wrong ? nowhere[static_cast<size_t>(n / 3) % nowhere.size()] : index.data.back());
+    }
+    run_everywhere(
+        {fmt::format("scatter to {} rows", rows),
+         Template::scatter,
+         [&](GraphBuilder& g) {
+           const ValueId x = g.input("x", {Dtype::f32, {61, 40}});
+           g.output("sum", g.emit1(Op::scatter_add_rows, {x, g.input("index", type)}, {}, {Dtype::f32, {rows, 40}}));
+         },
+         {1e-6, 1e-6}},
+        {{"index", index}}, {{"index", misled}});
   }
 }
 

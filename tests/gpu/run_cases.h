@@ -11,11 +11,11 @@
 
 namespace stepc::test {
 
-inline void run_everywhere(const GroupCase& test, const TensorMap& inputs = {}) {
+inline void run_everywhere(const GroupCase& test, const TensorMap& inputs = {}, const TensorMap& misled = {}) {
   if (test.schedule == Template::matmul || test.schedule == Template::attention ||
       test.schedule == Template::attention_grad)
     return;
-  run_case(test, cuda::schedule_one_role, on_gpu({"sm_90a"}), inputs);
+  run_case(test, cuda::schedule_one_role, on_gpu({"sm_90a"}), inputs, misled);
 }
 
 }  // namespace stepc::test

@@ -226,9 +226,9 @@ inline TensorMap random_inputs(const GroupCase& test, const Program& program) {
   return inputs;
 }
 
-// `inputs`, where given, replace the random ones.
+// `inputs`, where given, replace the random ones; `misled` replace them for the kernel alone.
 inline void run_case(const GroupCase& test, const Scheduler& schedule, const Executor& execute,
-                     const TensorMap& inputs = {}) {
+                     const TensorMap& inputs = {}, const TensorMap& misled = {}) {
   CAPTURE(test.name);
   const Module module = one_group_module(test);
   const Status verified = verify(module);
@@ -240,18 +240,19 @@ inline void run_case(const GroupCase& test, const Scheduler& schedule, const Exe
   TensorMap trace;
   const auto outputs = evaluate(program, persistents, given, Precision::f32, &trace);
   REQUIRE_MESSAGE(outputs.has_value(), outputs.error().text());
+  for (const auto& [name, tensor] : misled) trace[name] = tensor;
   check_group(program, program.groups[0], trace, schedule, execute, test.tolerance);
 }
 
 // The case on this machine's CPU and without its widest vectors, compiled and, unless it is large, interpreted.
-inline void run_everywhere(const GroupCase& test, const TensorMap& inputs = {}) {
+inline void run_everywhere(const GroupCase& test, const TensorMap& inputs = {}, const TensorMap& misled = {}) {
   constexpr double kInterpretedFlops = 3e7;
   const Module module = one_group_module(test);
   const bool is_small =
       static_cast<double>(group_flops(module.programs[0], module.programs[0].groups[0])) < kInterpretedFlops;
   for (const HostTarget& target : {detect_host_target(), baseline_host_target()}) {
-    if (is_small) run_case(test, for_host(target), interpreted(), inputs);
-    run_case(test, for_host(target), compiled(target), inputs);
+    if (is_small) run_case(test, for_host(target), interpreted(), inputs, misled);
+    run_case(test, for_host(target), compiled(target), inputs, misled);
   }
 }
 

@@ -43,6 +43,7 @@ Result<ScheduledKernel> schedule_attention(const Program& program, const Group& 
 
 Result<ScheduledKernel> schedule_attention_grad(const Program& program, const Group& group) {
   const AttentionGroup attention = analyse_attention(program, group);
+  STEPC_TRY(check_nothing_follows(program, group, attention));
   const AttentionSizes& sizes = attention.sizes;
   STEPC_TRY(check_head(group, sizes));
   const std::vector<ValueId>& in = attention.operands;

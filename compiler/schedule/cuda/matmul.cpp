@@ -85,6 +85,15 @@ Result<ScheduledKernel> split(const Contraction& of) {
 
 Result<ScheduledKernel> schedule_matmul(const Program& program, const Group& group, const GpuTarget& target) {
   const MatmulGroup matmul = analyse_matmul(program, group, group_results(program, group));
+  if (is_short(program, group, matmul)) {
+    Result<ScheduledKernel> made = schedule_short_matmul(program, group, matmul);
+    if (made) return made;
+  }
+  if (is_narrow(matmul)) return schedule_narrow_matmul(program, group, matmul);
+  if (is_of_parts(matmul)) {
+    Result<ScheduledKernel> made = schedule_matmul_of_parts(program, group, matmul);
+    if (made) return made;
+  }
   const MatmulConfig config = pick_matmul(matmul.sizes, target);
   const int64_t columns = config.share() / matmul.sizes.parts();
   STEPC_ASSIGN(const TilePlan plan, plan_tiles(program, group, matmul, config.block_m, columns));

@@ -224,6 +224,7 @@ void AttentionGrad::store_keys() {
 
 Result<Draft> build_attention_grad(const Problem& problem) {
   const AttentionGroup group = analyse_attention(problem.program, problem.group);
+  STEPC_TRY(check_nothing_follows(problem.program, problem.group, group));
   const AttentionSizes& sizes = group.sizes;
   const AttentionTiles tiles = attention_tiles(problem.target);
   const int64_t tasks = sizes.batch * sizes.heads * std::min<int64_t>(sizes.tokens, 1);

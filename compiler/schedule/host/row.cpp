@@ -14,6 +14,7 @@
 #include "compiler/schedule/host/templates.h"
 #include "compiler/schedule/region/boxes.h"
 #include "compiler/schedule/region/views.h"
+#include "ir/kernel/builder_gpu.h"
 #include "ir/support/check.h"
 
 namespace stepc::host {
@@ -41,7 +42,10 @@ class RowBuilder {
       shared_[partial] = builder_.shared("sum", Dtype::f32, {columns});
       zero(shared_[partial], columns);
     }
-    for (ValueId kept : rows_.kept) kept_[kept] = builder_.shared("row_values", Dtype::f32, {rows_.columns});
+    for (ValueId kept : rows_.kept) {
+      const Dtype dtype = region_.contains(kept) ? Dtype::f32 : problem_.program.type(kept).dtype;
+      kept_[kept] = builder_.shared("row_values", dtype, {rows_.columns});
+    }
     const Lanes whole_row{rows_.columns, rows_.columns, std::nullopt};
     each_row([&](Index row) {
       row_ = row;
@@ -65,14 +69,14 @@ class RowBuilder {
   }
 
   // What is loaded stays until the results are made; all of it is asked for before the first reduction is waited for.
-  // Gathered rows first: their number may have to go round the threads, for which no other row should be held.
   void held_row() {
     column_ = region_.math().along(Index(0));
-    for (ValueId gathered : gathers_before_sums()) region_.at(gathered, position_of(gathered, column_));
     for (ValueId operand : problem_.operands)
       if (numel(problem_.program.type(operand).shape) == rows_.rows * rows_.columns)
         region_.at(operand, position_of(operand, column_));
-    for (const std::vector<ValueId>& reductions : rows_.levels) {
+    for (size_t level = 0; level < rows_.levels.size(); ++level) {
+      pick_elements(level + 1);
+      const std::vector<ValueId>& reductions = rows_.levels[level];
       const std::vector<Fragment> elements = elements_of(reductions, column_);
       for (size_t i = 0; i < reductions.size(); ++i)
         sums_[reductions[i]] = builder_.reduce(reduction_across(op_of(reductions[i])), elements[i]);
@@ -84,24 +88,6 @@ class RowBuilder {
     }
     for (const RowSweep& sweep : rows_.sweeps)
       if (sweep.columns != rows_.columns) region_.scope(Lanes{}, [&] { store_boxes(sweep, uniform_index(Index(0))); });
-  }
-
-  // Of rows as wide as this one, those that need no reduction to be made.
-  std::vector<ValueId> gathers_before_sums() const {
-    std::vector<ValueId> gathers;
-    std::set<ValueId> late;
-    for (NodeId id : problem_.group.nodes) {
-      const Node& node = problem_.program.node(id);
-      const bool waits = op_info(node.op).family == OpFamily::reduction ||
-                         std::any_of(node.operands.begin(), node.operands.end(),
-                                     [&](ValueId operand) { return late.contains(operand); });
-      if (waits)
-        late.insert(node.results.begin(), node.results.end());
-      else if (node.op == Op::gather_rows &&
-               numel(problem_.program.type(node.results[0]).shape) == rows_.rows * rows_.columns)
-        gathers.push_back(node.results[0]);
-    }
-    return gathers;
   }
 
   // A task's rows are consecutive; with partials there are as many in every task.
@@ -128,6 +114,8 @@ class RowBuilder {
       return sum->second;
     }
     if (!written_.contains(value)) return std::nullopt;
+    if (picked_ && position_key(builder_, at) == position_key(builder_, position_of(value, *picked_)))
+      return builder_.load(kept_.at(value), {picked_->base}, {});
     if (position_key(builder_, at) != position_key(builder_, position_of(value, column_))) return std::nullopt;
     return region_.load_lanes(kept_.at(value), {column_.base});
   }
@@ -155,33 +143,94 @@ class RowBuilder {
 
   Op op_of(ValueId value) const { return problem_.program.producer(value).op; }
 
+  // Every thread reads the element for itself, before any thread may store over the row.
+  void pick_elements(size_t level) {
+    for (const RowPick& pick : rows_.picks[level - 1]) sums_[pick.sum] = picked(pick);
+    if (problem_.widths.is_gpu() && !rows_.picks[level - 1].empty()) kernel::gpu::sync_task(builder_);
+  }
+
+  Fragment picked(const RowPick& pick) {
+    const auto in_row = [&](ValueId value, const LaneIndex& column) { return position_of(value, column); };
+    const Index number = region_.index_at(pick.number, in_row(pick.number, uniform_index(Index(0))),
+                                          {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()});
+    const LaneIndex column = region_.math().clamp(uniform_index(number), 0, rows_.columns - 1);
+    picked_ = column;
+    const Fragment value = region_.at(pick.value, in_row(pick.value, column));
+    picked_.reset();
+    const Fragment is_there = region_.math().inside(uniform_index(number), 0, rows_.columns).inside;
+    return builder_.pointwise(kernel::Op::select, {is_there, value, builder_.constant(0, Dtype::f32)});
+  }
+
+  // On a GPU the pass that brings a row has some of its vectors under way at once.
+  int64_t vectors_together(size_t level, int64_t vectors) const {
+    constexpr int64_t kMost = 4;
+    const auto brings = [&](const auto& kept) { return kept.second == level; };
+    if (!rows_.keeps_operands || std::none_of(rows_.kept_at.begin(), rows_.kept_at.end(), brings)) return 1;
+    for (int64_t together = kMost; together > 1; --together)
+      if (vectors % together == 0) return together;
+    return 1;
+  }
+
+  std::vector<Fragment> add_vectors(size_t level, Index first, int64_t lanes, int64_t together,
+                                    std::vector<Fragment> sums) {
+    const std::vector<ValueId>& reductions = rows_.levels[level - 1];
+    for (int64_t i = 0; i < together; ++i)
+      for (const auto& [value, kept_level] : rows_.kept_at)
+        if (together > 1 && kept_level == level)
+          region_.at(value, position_of(value, region_.math().along(first + Index(i * lanes))));
+    for (int64_t i = 0; i < together; ++i) {
+      const std::vector<Fragment> elements = elements_of(reductions, region_.math().along(first + Index(i * lanes)));
+      keep(level);
+      for (size_t r = 0; r < sums.size(); ++r)
+        sums[r] = builder_.pointwise(reduction_step(op_of(reductions[r])), {sums[r], elements[r]});
+    }
+    return sums;
+  }
+
+  // What the lanes' sums start from. On a GPU it is the row's tail where there is one: its loads are under way with
+  // the others, and one reduction across the lanes, with its barriers, is enough.
+  std::vector<Fragment> initial_sums(size_t level, int64_t lanes) {
+    const std::vector<ValueId>& reductions = rows_.levels[level - 1];
+    std::vector<Fragment> initial;
+    const int64_t tail = rows_.columns % lanes;
+    if (problem_.widths.is_gpu() && tail > 0) {
+      region_.scope({lanes, tail, std::nullopt}, [&] {
+        const std::vector<Fragment> elements = elements_of(reductions, region_.math().along(rows_.columns - tail));
+        keep(level);
+        for (size_t i = 0; i < reductions.size(); ++i)
+          initial.push_back(idle_to(reduction_start(op_of(reductions[i])), elements[i]));
+      });
+      return initial;
+    }
+    for (ValueId value : reductions)
+      initial.push_back(builder_.constant(reduction_start(op_of(value)), Dtype::f32, {lanes}));
+    return initial;
+  }
+
   // All reductions of a level, in one pass: lanes are summed over full vectors, then across, then the tail is added.
   void reduce_level(size_t level) {
+    pick_elements(level);
     const std::vector<ValueId>& reductions = rows_.levels[level - 1];
+    if (reductions.empty()) return;
     const int64_t lanes = width(rows_.columns);
     std::vector<Fragment> sums;
     if (rows_.columns == 0)
       for (ValueId value : reductions) sums.push_back(builder_.constant(reduction_start(op_of(value)), Dtype::f32));
     if (rows_.columns >= lanes) {
-      std::vector<Fragment> initial;
-      for (ValueId value : reductions)
-        initial.push_back(builder_.constant(reduction_start(op_of(value)), Dtype::f32, {lanes}));
-      sums = builder_.loop(
-          "col", Index(0), Index(rows_.columns / lanes * lanes), Index(lanes), initial,
-          [&](Index c, const std::vector<Fragment>& carried) {
-            std::vector<Fragment> next;
-            region_.scope(lanes_for(lanes), [&] {
-              const std::vector<Fragment> elements = elements_of(reductions, region_.math().along(c));
-              keep(level);
-              for (size_t i = 0; i < carried.size(); ++i)
-                next.push_back(builder_.pointwise(reduction_step(op_of(reductions[i])), {carried[i], elements[i]}));
-            });
-            return next;
-          });
+      const std::vector<Fragment> initial = initial_sums(level, lanes);
+      const int64_t together = vectors_together(level, rows_.columns / lanes);
+      sums = builder_.loop("col", Index(0), Index(rows_.columns / lanes * lanes), Index(together * lanes), initial,
+                           [&](Index c, const std::vector<Fragment>& carried) {
+                             std::vector<Fragment> next;
+                             region_.scope(lanes_for(lanes),
+                                           [&] { next = add_vectors(level, c, lanes, together, carried); });
+                             return next;
+                           });
       for (size_t i = 0; i < sums.size(); ++i)
         if (lanes > 1) sums[i] = builder_.reduce(reduction_across(op_of(reductions[i])), sums[i]);
     }
-    for_tail(region_, rows_.columns, lanes, [&](const LaneIndex& c) {
+    const int64_t beside_vectors = problem_.widths.is_gpu() && rows_.columns >= lanes ? 0 : rows_.columns;
+    for_tail(region_, beside_vectors, lanes, [&](const LaneIndex& c) {
       const std::vector<Fragment> elements = elements_of(reductions, c);
       keep(level);
       for (size_t i = 0; i < elements.size(); ++i) {
@@ -226,12 +275,21 @@ class RowBuilder {
         region_.scope(Lanes{}, [&] { store_boxes(sweep, uniform_index(Index(0))); });
         continue;
       }
-      for_columns(region_, sweep.columns, width(sweep.columns), [&](const LaneIndex& c) {
+      each_column(sweep.columns, [&](const LaneIndex& c) {
         column_ = c;
         store_boxes(sweep, c);
         for (ValueId partial : sweep.partials) add_partial(partial, c);
       });
     }
+  }
+
+  // As for_columns. On a GPU the tail is on the lanes of a full vector, so that threads find what they kept of it.
+  void each_column(int64_t columns, const std::function<void(const LaneIndex&)>& body) {
+    const int64_t lanes = width(columns), tail = columns % lanes;
+    if (!rows_.keeps_operands || columns < lanes) return for_columns(region_, columns, lanes, body);
+    for_full_columns(region_, Index(0), Index(columns - tail), lanes, body);
+    if (tail > 0)
+      region_.scope({lanes, tail, std::nullopt}, [&] { body(region_.math().along(Index(columns - tail))); });
   }
 
   void store_boxes(const RowSweep& sweep, const LaneIndex& c) {
@@ -274,6 +332,7 @@ class RowBuilder {
   Region& region_;
   Index row_;
   LaneIndex column_;                    // of the pass under way
+  std::optional<LaneIndex> picked_;     // the column of which an element is picked
   std::map<ValueId, Fragment> sums_;    // of the row, so far
   std::map<ValueId, BufferId> shared_;  // partials
   std::map<ValueId, BufferId> kept_;    // shared rows
@@ -281,9 +340,10 @@ class RowBuilder {
 };
 
 // Tasks of partials are few: registers a thread, so that all tasks of a card run at once, where what a row holds allows
-// it.
+// it. While a task waits for a row that it keeps, another one works on its own.
 int registers_wanted(const Problem& problem, const RowProblem& rows) {
   constexpr int64_t kRegisters = 65536, kFewest = 120;
+  if (rows.keeps_operands) return static_cast<int>(std::min<int64_t>(kRegisters / 2 / problem.widths.native, 128));
   if (rows.partials.empty() || !is_held(problem.widths, rows)) return 0;
   const int64_t together = (rows.tasks + kMultiprocessors - 1) / kMultiprocessors;
   const int64_t registers = kRegisters / (problem.widths.native * together) / 8 * 8;

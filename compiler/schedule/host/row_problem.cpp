@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <set>
 
 #include "ir/support/check.h"
@@ -12,6 +14,10 @@ namespace {
 
 // A shared row of at most this many bytes stays in the cache beside what is streamed.
 constexpr int64_t kKeptBytes = 64 * 1024;
+// On a GPU, rows of operands in shared memory: what any architecture has for a task, less what is exchanged there. It
+// is worth it where a row is more than a few tasks find in the first-level cache.
+constexpr int64_t kSharedRowBytes = 99 * 1024 - 512;
+constexpr int64_t kLongRowBytes = 16 * 1024;
 constexpr size_t kLightGroup = 24;
 constexpr int64_t kMinRun = 8;
 
@@ -67,18 +73,47 @@ class Analysis {
       for (ValueId value : program_.node(id).results) level_of(value);
     for (ValueId value : row_reductions_) {
       const auto level = static_cast<size_t>(level_.at(value));
-      if (rows_.levels.size() < level) rows_.levels.resize(level);
-      rows_.levels[level - 1].push_back(value);
+      if (rows_.levels.size() < level) rows_.levels.resize(level), rows_.picks.resize(level);
+      if (const auto pick = find_pick(value))
+        rows_.picks[level - 1].push_back(*pick);
+      else
+        rows_.levels[level - 1].push_back(value);
     }
     STEPC_TRY(find_sweeps());
     if (problem_.group.nodes.size() > kLightGroup) rows_.registers = 2;
+    find_passes();
     keep_costly();
+    if (problem_.widths.is_gpu()) keep_operands();
     return rows_;
   }
 
  private:
   tl::unexpected<Error> cannot(std::string_view reason) const {
     return user_error("kernel @{}: the row template cannot make it: {}", problem_.group.name, reason);
+  }
+
+  const Node* inside(ValueId value, Op op) const {
+    const NodeId producer = program_.value(value).producer;
+    if (!inside_[index_of(producer)] || program_.node(producer).op != op) return nullptr;
+    return &program_.node(producer);
+  }
+
+  std::optional<RowPick> find_pick(ValueId sum) const {
+    const Node& reduction = program_.producer(sum);
+    if (reduction.op != Op::reduce_sum) return std::nullopt;
+    const auto last = static_cast<int64_t>(program_.type(reduction.operands[0]).shape.size()) - 1;
+    const Node* chosen = inside(reduction.operands[0], Op::select);
+    if (!chosen || reduction.attrs.integers(AttrKey::axes) != std::vector{last}) return std::nullopt;
+    const Node* zero = inside(chosen->operands[2], Op::constant);
+    const Node* test = inside(chosen->operands[0], Op::equal);
+    if (!test || !zero || zero->attrs.real(AttrKey::value) != 0) return std::nullopt;
+    const Node* column = inside(test->operands[0], Op::iota);
+    const Node* number = inside(test->operands[1], Op::broadcast);
+    if (!column || !number || column->attrs.integer(AttrKey::axis) != last) return std::nullopt;
+    std::vector<int64_t> rows(static_cast<size_t>(last));
+    std::iota(rows.begin(), rows.end(), 0);
+    if (number->attrs.integers(AttrKey::axes) != rows) return std::nullopt;
+    return RowPick{sum, chosen->operands[1], number->operands[0]};
   }
 
   // Reductions over the last axes are over a row's columns, others of the group over a task's rows; what is
@@ -170,34 +205,59 @@ class Analysis {
     return {};
   }
 
-  // The values that are evaluated for `root`, not going through reductions made before.
+  // The values that are evaluated for `root`, not going through reductions made before, and operands that are read.
   void reach(ValueId root, std::set<ValueId>& reached) const {
-    if (!inside_[index_of(program_.value(root).producer)]) return;
     if (contains(row_reductions_, root)) return;
-    if (!reached.insert(root).second) return;
+    if (!reached.insert(root).second || !inside_[index_of(program_.value(root).producer)]) return;
     for (ValueId operand : program_.producer(root).operands) reach(operand, reached);
+  }
+
+  void find_passes() {
+    passes_.resize(rows_.levels.size() + 1);
+    for (size_t level = 0; level < rows_.levels.size(); ++level)
+      for (ValueId value : rows_.levels[level]) reach(program_.producer(value).operands[0], passes_[level]);
+    for (ValueId result : problem_.results) reach(result, passes_.back());
+  }
+
+  bool is_row_shaped(ValueId value) const { return numel(program_.type(value).shape) == rows_.rows * rows_.columns; }
+
+  // Those of `wanted` that several passes need, with the first one's level.
+  template <class Wanted>
+  std::vector<std::pair<ValueId, size_t>> needed_again(const Wanted& wanted) const {
+    std::map<ValueId, std::pair<size_t, int>> uses;  // first level, number of passes
+    for (size_t pass = 0; pass < passes_.size(); ++pass)
+      for (ValueId value : passes_[pass]) {
+        if (!is_row_shaped(value) || !wanted(value)) continue;
+        auto [entry, is_new] = uses.try_emplace(value, pass + 1, 0);
+        ++entry->second.second;
+      }
+    std::vector<std::pair<ValueId, size_t>> found;
+    for (const auto& [value, use] : uses)
+      if (use.second > 1) found.emplace_back(value, use.first);
+    return found;
+  }
+
+  void keep(const std::vector<std::pair<ValueId, size_t>>& values) {
+    for (const auto& [value, level] : values) {
+      rows_.kept.push_back(value);
+      rows_.kept_at.push_back({value, level});
+    }
   }
 
   void keep_costly() {
     if (rows_.columns * 4 > kKeptBytes || rows_.columns <= kUnrolledReduction) return;
-    std::map<ValueId, std::pair<size_t, int>> uses;  // first level, number of passes
-    std::vector<std::set<ValueId>> passes(rows_.levels.size() + 1);
-    for (size_t level = 0; level < rows_.levels.size(); ++level)
-      for (ValueId value : rows_.levels[level]) reach(program_.producer(value).operands[0], passes[level]);
-    for (ValueId result : problem_.results) reach(result, passes.back());
-    for (size_t pass = 0; pass < passes.size(); ++pass) {
-      for (ValueId value : passes[pass]) {
-        const TensorType& type = program_.type(value);
-        if (!is_costly(program_.producer(value).op) || numel(type.shape) != rows_.rows * rows_.columns) continue;
-        auto [entry, is_new] = uses.try_emplace(value, pass + 1, 0);
-        ++entry->second.second;
-      }
-    }
-    for (const auto& [value, use] : uses) {
-      if (use.second < 2) continue;
-      rows_.kept.push_back(value);
-      rows_.kept_at.push_back({value, use.first});
-    }
+    keep(needed_again([&](ValueId value) {
+      return inside_[index_of(program_.value(value).producer)] && is_costly(program_.producer(value).op);
+    }));
+  }
+
+  void keep_operands() {
+    const auto operands = needed_again([&](ValueId value) { return contains(problem_.operands, value); });
+    int64_t bytes = 0;
+    for (const auto& [value, level] : operands) bytes += rows_.columns * dtype_bytes(program_.type(value).dtype);
+    if (bytes <= kLongRowBytes || bytes > kSharedRowBytes || !rows_.kept.empty() || !rows_.partials.empty()) return;
+    keep(operands);
+    rows_.keeps_operands = true;
   }
 
   const Problem& problem_;
@@ -206,6 +266,7 @@ class Analysis {
   RowProblem rows_;
   std::vector<ValueId> row_reductions_;
   std::map<ValueId, int> level_;
+  std::vector<std::set<ValueId>> passes_;  // what each evaluates, the last one for the results
 };
 
 }  // namespace

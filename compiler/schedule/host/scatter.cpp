@@ -3,6 +3,9 @@
 // ascending order, so the sum does not depend on the number of threads. What follows the sum is evaluated as
 // the task's rows are complete.
 //
+// An index that names no row, which the evaluator refuses, is skipped, as -1 is: a kernel has nobody to tell, and must
+// not write what is another's.
+//
 // On a GPU the longest chain of additions decides: words that are met often are often neighbours in a vocabulary. There
 // every so many-th row is a task's, and several rows of x are read before the first is added.
 #include <algorithm>
@@ -16,6 +19,7 @@ namespace {
 
 constexpr int64_t kTasks = 16;
 constexpr int64_t kRowsTogether = 4;  // of x, on a GPU
+constexpr kernel::Range kAnyIndex{INT32_MIN, INT32_MAX};
 
 struct ScatterProblem {
   ValueId x = ValueId::none;
@@ -109,20 +113,19 @@ class ScatterBuilder {
     const auto i32 = [&](int64_t value) { return builder_.constant(static_cast<double>(value), Dtype::i32); };
     const Fragment target = region_.wide_at(scatter_.index, {n});
     const auto same = [&](Fragment a, Fragment b) { return builder_.pointwise(kernel::Op::equal, {a, b}); };
-    // What is negative leaves a negative remainder, which is no task's; but by 1 it leaves none.
-    const Fragment owner =
-        scatter_.tasks == 1 ? target : builder_.pointwise(kernel::Op::rem, {target, region_.wide(i32(scatter_.tasks))});
-    Fragment mine = same(owner, region_.wide(builder_.from_index(builder_.task())));
+    const auto wide_less = [&](Fragment a, Fragment b) { return builder_.pointwise(kernel::Op::less, {a, b}); };
+    const auto both = [&](Fragment a, Fragment b) { return builder_.pointwise(kernel::Op::logical_and, {a, b}); };
+    const Fragment names_row =
+        both(wide_less(region_.wide(i32(-1)), target), wide_less(target, region_.wide(i32(scatter_.results))));
+    const Fragment owner = builder_.pointwise(kernel::Op::rem, {target, region_.wide(i32(scatter_.tasks))});
+    Fragment mine = both(names_row, same(owner, region_.wide(builder_.from_index(builder_.task()))));
     if (width == 1) return add_rows({n.base}, {mine});
     const Fragment number = builder_.lane({width});
-    if (active < width)
-      mine = builder_.pointwise(kernel::Op::logical_and,
-                                {mine, builder_.pointwise(kernel::Op::less, {number, region_.wide(i32(active))})});
+    if (active < width) mine = both(mine, wide_less(number, region_.wide(i32(active))));
     const Fragment count = builder_.reduce(kernel::Op::reduce_sum, builder_.cast(mine, Dtype::i32));
     const Fragment none = region_.wide(i32(width));
     const auto next_after = [&](Fragment last) {
-      const Fragment later = builder_.pointwise(kernel::Op::less, {builder_.splat(last, {width}), number});
-      const Fragment left = builder_.pointwise(kernel::Op::logical_and, {mine, later});
+      const Fragment left = both(mine, wide_less(builder_.splat(last, {width}), number));
       return builder_.reduce(kernel::Op::reduce_min, builder_.pointwise(kernel::Op::select, {left, number, none}));
     };
     builder_.loop("found", Index(0), builder_.to_index(count, {0, width}, "count"), Index(kRowsTogether), {i32(-1)},
@@ -132,7 +135,7 @@ class ScatterBuilder {
                     std::vector<Fragment> found;
                     for (int64_t i = 0; i < kRowsTogether; ++i) {
                       last = next_after(last);
-                      found.push_back(builder_.pointwise(kernel::Op::less, {last, i32(width)}));
+                      found.push_back(wide_less(last, i32(width)));
                       const Index row = n.base + builder_.to_index(last, {0, width}, "next");
                       rows.push_back(min(row, Index(scatter_.rows - 1)));
                     }
@@ -146,8 +149,8 @@ class ScatterBuilder {
     std::vector<Index> places;
     for (Index row : rows) {
       const Fragment target = region_.at(scatter_.index, {uniform_index(row)});
-      const Index to = builder_.to_index(target, {-1, scatter_.results - 1}, "to");
-      places.push_back(max(to, Index(0)) / Index(scatter_.tasks));
+      const Index to = builder_.to_index(target, kAnyIndex, "to");
+      places.push_back(max(min(to, Index(scatter_.results - 1)), Index(0)) / Index(scatter_.tasks));
     }
     each_part([&](const LaneIndex& c) {
       std::vector<Fragment> elements;
@@ -165,7 +168,7 @@ class ScatterBuilder {
   }
 
   void add_row(Index n) {
-    const Index row = region_.index_at(scatter_.index, {uniform_index(n)}, {-1, scatter_.results - 1});
+    const Index row = region_.index_at(scatter_.index, {uniform_index(n)}, kAnyIndex);
     const Index local = row - first_;
     const Index mine = less(Index(-1), local) * less(local, Index(scatter_.task_results));
     builder_.when(mine, [&] {

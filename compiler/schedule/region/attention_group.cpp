@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/graph/fused.h"
 #include "ir/support/check.h"
 
 namespace stepc {
@@ -26,6 +27,14 @@ AttentionGroup analyse_attention(const Program& program, const Group& source) {
     return group;
   }
   STEPC_UNREACHABLE("kernel @{} has no attention", source.name);
+}
+
+Status check_nothing_follows(const Program& program, const Group& group, const AttentionGroup& attention) {
+  for (ValueId result : group_results(program, group))
+    if (std::find(attention.results.begin(), attention.results.end(), result) == attention.results.end())
+      return user_error("kernel @{}: the {} template of this target cannot make %{}, which follows the op", group.name,
+                        template_name(group.schedule), program.value(result).name);
+  return {};
 }
 
 }  // namespace stepc

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/graph/graph.h"
+#include "ir/support/result.h"
 
 namespace stepc {
 
@@ -24,5 +25,7 @@ struct AttentionGroup {
   bool atomic = false;  // sums may be added up in any order
 };
 AttentionGroup analyse_attention(const Program& program, const Group& group);
+// An error where the group also makes what follows the op: few templates do.
+Status check_nothing_follows(const Program& program, const Group& group, const AttentionGroup& attention);
 
 }  // namespace stepc

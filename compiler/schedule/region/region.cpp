@@ -141,7 +141,7 @@ Fragment Region::evaluate(ValueId value, const Position& where) {
     case OpFamily::rows:
       if (node.op == Op::gather_rows) return gather_rows(value, node, where);
       break;
-    case OpFamily::contraction:
+    case OpFamily::contraction: return product(value, node, where);
     case OpFamily::structured:
     case OpFamily::effect: break;
   }
@@ -200,14 +200,34 @@ std::optional<Fragment> Region::permuted(ValueId value, const Position& where) {
   return builder_.permute(wide(at(value, own)), from);
 }
 
+// iota < number, where all lanes agree: in whole vectors of a row whose last columns alone are masked.
+std::optional<Fragment> Region::compared_place(const Node& node, const Position& where) {
+  if (!contains(node.operands[0]) || !contains(node.operands[1])) return std::nullopt;
+  const Node& place = program_.producer(node.operands[0]);
+  const Node& number = program_.producer(node.operands[1]);
+  if (place.op != Op::iota || number.op != Op::constant) return std::nullopt;
+  const LaneIndex& index = where[static_cast<size_t>(place.attrs.integer(AttrKey::axis))];
+  const Range range = math_.range(index);
+  const auto limit = static_cast<int64_t>(number.attrs.real(AttrKey::value));
+  if (range.low < limit && range.high >= limit) return std::nullopt;
+  return constant(range.high < limit ? 1 : 0, Dtype::pred);
+}
+
 Fragment Region::pointwise(ValueId value, const Node& node, const Position& where) {
   if (is_costly(node.op)) {
     if (auto known = permuted(value, where)) return *known;
+  }
+  if (node.op == Op::less) {
+    if (auto decided = compared_place(node, where)) return *decided;
   }
   std::vector<Fragment> operands;
   bool any_wide = false;
   for (ValueId operand : node.operands) {
     operands.push_back(at(operand, where));
+    if (node.op == Op::select && operands.size() == 1) {
+      const auto known = constants_.find(operands[0].id);
+      if (known != constants_.end()) return at(node.operands[known->second != 0 ? 1 : 2], where);
+    }
     any_wide = any_wide || !builder_.shape(operands.back()).empty();
   }
   if (node.op == Op::stop_gradient) return operands[0];
@@ -323,6 +343,10 @@ Index Region::index_at(ValueId value, const Position& where, Range range) {
   Index index;
   if (!contains(value)) {
     index = access_.load_index(value, where, range);
+  } else if (const Node& node = program_.producer(value); node.op == Op::reshape) {
+    const ValueId operand = node.operands[0];
+    index = index_at(
+        operand, view_position(math_, node, where, program_.type(value).shape, program_.type(operand).shape), range);
   } else {
     // Only memory can be read as an index.
     const BufferId slot = builder_.shared("index", Dtype::i32, {1});

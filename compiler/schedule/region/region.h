@@ -15,7 +15,7 @@
 
 namespace stepc::schedule {
 
-// Reductions over at most so many elements are written out wherever they are read.
+// Reductions over at most so many elements are written out wherever they are read, and products of so few k.
 constexpr int64_t kUnrolledReduction = 16;
 
 // Does the op take many instructions?
@@ -81,11 +81,13 @@ class Region {
   Fragment leaf(ValueId value, const Node& node, const Position& where);
   Fragment random_bits(ValueId value, const Node& node, const Position& where);
   Fragment pointwise(ValueId value, const Node& node, const Position& where);
+  std::optional<Fragment> compared_place(const Node& node, const Position& where);
   std::optional<Fragment> permuted(ValueId value, const Position& where);
   Fragment view(ValueId value, const Node& node, const Position& where);
   Fragment pad(ValueId value, const Node& node, const Position& where);
   Fragment concat(ValueId value, const Node& node, const Position& where);
   Fragment reduction(ValueId value, const Node& node, const Position& where);
+  Fragment product(ValueId value, const Node& node, const Position& where);
   Fragment gather_rows(ValueId value, const Node& node, const Position& where);
   Fragment zeros(ValueId value) { return constant(0, program_.type(value).dtype); }
   Fragment unsupported(ValueId value, std::string_view reason);

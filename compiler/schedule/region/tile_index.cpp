@@ -253,6 +253,37 @@ TileMath::Test TileMath::inside(const TileIndex& x, int64_t low, int64_t high) {
   return {false, false, result};
 }
 
+std::optional<std::pair<TilePosition, std::vector<int64_t>>> TileMath::in_order(const TilePosition& where,
+                                                                                int64_t extent) {
+  const TileLanes& lanes = maker_.lanes();
+  const bool whole = lanes.count.is_constant() && lanes.count.constant() == lanes.columns;
+  if (where.empty() || where.back().column.empty() || where.back().row != 0 || !whole) return std::nullopt;
+  bool has_rows = false;
+  for (size_t d = 0; d < where.size(); ++d) {
+    if (where[d].dynamic() || (d + 1 < where.size() && !where[d].column.empty())) return std::nullopt;
+    has_rows |= where[d].row != 0;
+  }
+  if (!has_rows) return std::nullopt;
+  kernel::KernelBuilder& builder = maker_.builder();
+  const TileIndex& last = where.back();
+  const int64_t more = kernel::linear_of(builder.kernel(), last.base.id(builder)).constant;
+  std::vector<int64_t> from = last.column;
+  const int64_t low = *std::min_element(from.begin(), from.end()) + more;
+  const int64_t first = low - floor_rem(low, 8);  // threads hold columns by their number in eights
+  for (int64_t& c : from) c += more - first;
+  std::vector<int64_t> order(from.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (from == order || *std::max_element(from.begin(), from.end()) >= lanes.columns || !moves_in_thread(from))
+    return std::nullopt;
+  TilePosition window = where;
+  window.back().base = last.base + Index(first - more);
+  window.back().column = std::move(order);
+  window.back().table = nullptr;
+  const Range all = range(window.back());
+  if (all.low < 0 || all.high >= extent) return std::nullopt;
+  return std::pair{std::move(window), std::move(from)};
+}
+
 TileValue TileMath::i32(int64_t value) {
   if (!fits_i32({value, value})) overflowed_ = true, value = 0;
   return maker_.i32(value);

@@ -66,6 +66,10 @@ class TileMath {
   };
   Test inside(const TileIndex& x, int64_t low, int64_t high);
 
+  // Where the columns run along the last dimension, but in an order of their own that moves them in threads only: the
+  // position with as many columns in order, all below `extent`, and from which of them each column comes.
+  std::optional<std::pair<TilePosition, std::vector<int64_t>>> in_order(const TilePosition& where, int64_t extent);
+
   TileValue materialise(const TileIndex& x);
   // Has some fragment been made of an index that does not fit 32 bits? What holds it is then of no use.
   bool overflowed() const { return overflowed_; }

@@ -157,7 +157,9 @@ void TileRegion::load_ahead(ValueId value, const TilePosition& where, Known& loa
   if (!contains(value)) {
     Spread spread = Spread::none;
     for (const TileIndex& x : where) spread = spread | x.spread();
-    if (spread == Spread::tile) loads[key] = access_.load(value, where);
+    if (spread != Spread::tile) return;
+    if (const auto from = moved(value, where)) return load_ahead(value, from->first, loads, seen);
+    loads[key] = access_.load(value, where);
     return;
   }
   const Node& node = program_.producer(value);

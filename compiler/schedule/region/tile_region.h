@@ -63,6 +63,8 @@ class TileRegion {
 
   // Stores the group's results at the tile. What lies outside of the product is left out.
   void store(const ProductTile& tile);
+  // The same where the tile's first row is known to be in the product: not in a branch of its own.
+  void store_inside(const ProductTile& tile);
 
   int64_t scattered() const { return access_.scattered(); }
   const std::set<ValueId>& unfit() const { return access_.unfit(); }
@@ -73,8 +75,6 @@ class TileRegion {
   }
 
  private:
-  void store_inside(const ProductTile& tile);  // its first row is known to be in the product
-
   // Some columns of the tile, and what is to be stored there.
   struct Ready {
     const MatmulStore* store = nullptr;
@@ -112,6 +112,7 @@ class TileRegion {
   TileValue evaluate(ValueId value, const TilePosition& where);
   TileValue product(const TilePosition& where);
   TileValue load(ValueId value, const TilePosition& where);
+  std::optional<std::pair<TilePosition, std::vector<int64_t>>> moved(ValueId value, const TilePosition& where);
   std::optional<std::vector<int64_t>> lanes_of(const TileIndex& column, int64_t part) const;
   TileValue leaf(ValueId value, const Node& node, const TilePosition& where);
   TileValue pointwise(ValueId value, const Node& node, const TilePosition& where);

@@ -96,14 +96,25 @@ TileValue TileRegion::product(const TilePosition& where) {
     const auto [low, high] = std::minmax_element(lanes->begin(), lanes->end());
     if (*low < 0 || *high >= width) continue;
     const TileValue sum{tile_->sums[static_cast<size_t>(part)], Spread::tile};
+    // Rounded once for all orders of its columns, where they are all there is.
+    if (step_ == width && builder_.kernel().target != kernel::Target::host)
+      return maker_.columns_of(maker_.cast(sum, type.dtype), *lanes);
     return maker_.cast(maker_.columns_of(sum, *lanes), type.dtype);
   }
   return unsupported(matmul_.product, "it is read at a column that does not meet the current one");
 }
 
+// Columns that only change places in a thread are loaded in order and then moved, as is what two of them share.
 TileValue TileRegion::load(ValueId value, const TilePosition& where) {
+  if (const auto from = moved(value, where)) return maker_.columns_of(at(value, from->first), from->second);
   if (const auto tile = at_hand(value, where)) return {*tile, Spread::tile};
   return access_.load(value, where);
+}
+
+std::optional<std::pair<TilePosition, std::vector<int64_t>>> TileRegion::moved(ValueId value,
+                                                                               const TilePosition& where) {
+  if (where.empty()) return std::nullopt;
+  return math_.in_order(where, program_.type(value).shape.back());
 }
 
 TileValue TileRegion::leaf(ValueId value, const Node& node, const TilePosition& where) {

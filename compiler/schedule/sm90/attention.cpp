@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/schedule/sm90/attention_tail.h"
 #include "compiler/schedule/sm90/templates.h"
 #include "ir/graph/fused.h"
 #include "ir/support/check.h"
@@ -83,8 +84,12 @@ struct Draft {
     const Node& node = program.producer(group.results[0]);
     for (size_t i = 0; i < node.operands.size(); ++i) shapes[group.operands[i]] = program.type(node.operands[i]).shape;
     for (ValueId result : group.results) shapes[result] = program.type(result).shape;
+    // What follows the gradient has its shape, but for what it reads beside it.
+    if (node.op == Op::attention_grad) shapes[scheduled.results[0]] = program.type(group.results[0]).shape;
     const auto declare = [&](std::string buffer, ValueId value) {
-      buffers[value] = builder.global(std::move(buffer), program.type(value).dtype, shapes.at(value));
+      const auto seen = shapes.find(value);
+      const TensorType& type = program.type(value);
+      buffers[value] = builder.global(std::move(buffer), type.dtype, seen == shapes.end() ? type.shape : seen->second);
     };
     for (size_t i = 0; i < scheduled.operands.size(); ++i) declare(fmt::format("x{}", i), scheduled.operands[i]);
     for (size_t i = 0; i < scheduled.results.size(); ++i) declare(fmt::format("y{}", i), scheduled.results[i]);
@@ -98,48 +103,62 @@ ScheduledKernel start(const Program& program, const Group& group) {
   return scheduled;
 }
 
-// Adds the gradient's kernels to the group's, in order.
-class GradientKernels {
- public:
-  GradientKernels(const Program& program, const AttentionGroup& group, GradientForm form, ScheduledKernel& scheduled)
-      : program_(program),
-        group_(group),
-        workspace_(attention_workspace_shape(group.sizes, form)),
-        scheduled_(scheduled) {
-    scheduled.workspace_bytes = numel(workspace_) * dtype_bytes(Dtype::f32);
-  }
-
-  template <class Emit>
-  void add(std::string name, const AttentionConfig& config, const Emit& emit) {
-    Draft draft(std::move(name), program_, group_, scheduled_);
-    const auto operand = [&](size_t i) { return draft.buffers.at(group_.operands[i]); };
-    const BufferId qkv = operand(0), dqkv = draft.buffers.at(group_.results[0]);
-    const BufferId workspace = draft.builder.global("workspace", Dtype::f32, workspace_);
-    const AttentionGradient tensors{{qkv, 0},  {qkv, 1},  {qkv, 2},  {operand(1), {}}, {operand(3), {}},
-                                    {dqkv, 0}, {dqkv, 1}, {dqkv, 2}, operand(2),       workspace};
-    emit(draft.builder, group_.sizes, config, tensors);
-    if (std::exchange(is_first_, false)) {
-      scheduled_.kernel = draft.builder.finish();
-      scheduled_.grid = config.tasks;
-    } else {
-      scheduled_.later.push_back({draft.builder.finish(), {}, config.tasks});
-    }
-  }
-
- private:
-  const Program& program_;
-  const AttentionGroup& group_;
-  Shape workspace_;
-  ScheduledKernel& scheduled_;
-  bool is_first_ = true;
-};
-
 // The results are the attention op's own, with nothing done to them.
 bool is_plain(const ScheduledKernel& scheduled, const AttentionGroup& group) {
   return std::all_of(scheduled.results.begin(), scheduled.results.end(), [&](ValueId value) {
     return std::find(group.results.begin(), group.results.end(), value) != group.results.end();
   });
 }
+
+// A tail is made on whole tiles, so that no row needs a test, and by kernels that store what they sum.
+bool takes_tail(const AttentionGroup& group) {
+  return fits(group.sizes) && !group.atomic && group.sizes.tokens % kAttentionTile == 0;
+}
+
+// Adds the gradient's kernels to the group's, in order.
+class GradientKernels {
+ public:
+  GradientKernels(const Program& program, const Group& source, const AttentionGroup& group, GradientForm form,
+                  ScheduledKernel& scheduled)
+      : program_(program),
+        source_(source),
+        group_(group),
+        workspace_(attention_workspace_shape(group.sizes, form)),
+        scheduled_(scheduled) {
+    scheduled.workspace_bytes = numel(workspace_) * dtype_bytes(Dtype::f32);
+  }
+
+  // An error says what of the tail cannot be made.
+  template <class Emit>
+  Status add(std::string name, const AttentionConfig& config, const Emit& emit) {
+    Draft draft(std::move(name), program_, group_, scheduled_);
+    const auto operand = [&](size_t i) { return draft.buffers.at(group_.operands[i]); };
+    const BufferId qkv = operand(0), dqkv = draft.buffers.at(scheduled_.results[0]);
+    const BufferId workspace = draft.builder.global("workspace", Dtype::f32, workspace_);
+    AttentionGradient tensors{{qkv, 0},  {qkv, 1},  {qkv, 2},  {operand(1), {}}, {operand(3), {}},
+                              {dqkv, 0}, {dqkv, 1}, {dqkv, 2}, operand(2),       workspace};
+    std::optional<AttentionTail> tail;
+    if (!is_plain(scheduled_, group_))
+      tensors.tail = &tail.emplace(draft.builder, program_, source_, group_, draft.buffers);
+    emit(draft.builder, group_.sizes, config, tensors);
+    if (tail && tail->failure()) return user_error("kernel @{}: {}", source_.name, *tail->failure());
+    if (std::exchange(is_first_, false)) {
+      scheduled_.kernel = draft.builder.finish();
+      scheduled_.grid = config.tasks;
+    } else {
+      scheduled_.later.push_back({draft.builder.finish(), {}, config.tasks});
+    }
+    return {};
+  }
+
+ private:
+  const Program& program_;
+  const Group& source_;
+  const AttentionGroup& group_;
+  Shape workspace_;
+  ScheduledKernel& scheduled_;
+  bool is_first_ = true;
+};
 
 }  // namespace
 
@@ -208,25 +227,31 @@ Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& pr
   const AttentionGroup attention = analyse_attention(program, group);
   const AttentionSizes& sizes = attention.sizes;
   ScheduledKernel scheduled = start(program, group);
-  if (!fits(sizes) || !is_plain(scheduled, attention)) return std::optional<ScheduledKernel>();
+  if (!fits(sizes) || (!is_plain(scheduled, attention) && !takes_tail(attention)))
+    return std::optional<ScheduledKernel>();
   const GradientForm form = gradient_form(sizes, attention.atomic);
-  GradientKernels kernels(program, attention, form, scheduled);
+  GradientKernels kernels(program, group, attention, form, scheduled);
   const AttentionConfig keys = pick_attention_keys(sizes, target, form);
   const auto emit_keys = [form](auto&... arguments) { emit_attention_keys(arguments..., form); };
   if (form == GradientForm::deterministic) {
     const AttentionConfig queries = pick_attention_queries(sizes, target);
-    kernels.add("attention_grad_queries", queries, emit_attention_queries);
-    kernels.add("attention_grad_keys", keys, emit_keys);
+    STEPC_TRY(kernels.add("attention_grad_queries", queries, emit_attention_queries));
+    STEPC_TRY(kernels.add("attention_grad_keys", keys, emit_keys));
     scheduled.config = fmt::format("dQ: {}; dK, dV: {}", describe(queries), describe(keys));
   } else {
     const AttentionConfig pass = pick_attention_pass(sizes, target);
-    kernels.add("attention_grad_stats", pass, emit_attention_stats);
-    kernels.add("attention_grad_atomic", keys, emit_keys);
-    kernels.add("attention_grad_rounding", pass, emit_attention_rounding);
+    STEPC_TRY(kernels.add("attention_grad_stats", pass, emit_attention_stats));
+    STEPC_TRY(kernels.add("attention_grad_atomic", keys, emit_keys));
+    STEPC_TRY(kernels.add("attention_grad_rounding", pass, emit_attention_rounding));
     scheduled.config = fmt::format("dQ added in no fixed order: {}", describe(keys));
   }
   STEPC_ASSIGN(scheduled.problem, group_problem(program, group));
   return std::optional(std::move(scheduled));
+}
+
+bool attention_grad_takes_tail(const Program& program, const Node& gradient) {
+  return takes_tail(
+      analyse_attention(program, {"", Template::attention_grad, {program.value(gradient.results[0]).producer}}));
 }
 
 }  // namespace stepc::sm90

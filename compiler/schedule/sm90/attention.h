@@ -46,6 +46,7 @@ struct AttentionConfig {
 };
 std::string describe(const AttentionConfig& config);
 
+class AttentionTail;
 struct AttentionForward {
   HeadTensor q, k, v, out;
   std::optional<kernel::BufferId> lse;  // f32 [batch, head, token]
@@ -54,6 +55,7 @@ struct AttentionGradient {
   HeadTensor q, k, v, out, dout, dq, dk, dv;
   kernel::BufferId lse = kernel::BufferId::none;
   kernel::BufferId workspace = kernel::BufferId::none;  // f32 attention_workspace_shape
+  AttentionTail* tail = nullptr;                        // of the deterministic form
 };
 enum class GradientForm : uint8_t { deterministic, atomic };
 GradientForm gradient_form(const AttentionSizes& sizes, bool may_be_atomic);
@@ -147,8 +149,16 @@ class AttentionParts {
   // `hidden_score` where a query comes before a key; rows are queries, `transposed` keys. Both by their tokens.
   kernel::Value hide_future(kernel::Value scores, kernel::Value hidden_score, bool transposed, kernel::Index first_row,
                             kernel::Index first_column);
+  // What is done to a gradient that is stored.
+  void set_tail(AttentionTail* tail) { tail_ = tail; }
   // Rounds to bf16 and stores the group's 64 rows from `token` on.
   void store(kernel::Value tile, const HeadTensor& target, const AttentionTile& where, kernel::Index token);
+  // Panels that are ready.
+  void store(const std::vector<kernel::Value>& made, const HeadTensor& target, const AttentionTile& where,
+             kernel::Index token);
+  // What is stored of a gradient, if something is done to it; else nothing.
+  std::vector<kernel::Value> tail_panels(kernel::Value gradient, const HeadTensor& target, const AttentionTile& where,
+                                         kernel::Index token);
   // The same of what `write` puts into shared memory, [group, panel, 64, 64].
   void store_panels(const HeadTensor& target, const AttentionTile& where, kernel::Index token,
                     const std::function<void(kernel::BufferId)>& write);
@@ -179,6 +189,7 @@ class AttentionParts {
   const AttentionConfig& config_;
   std::map<kernel::BufferId, kernel::BufferId> maps_;
   kernel::BufferId out_ = kernel::BufferId::none;  // tiles on their way to memory, one a group
+  AttentionTail* tail_ = nullptr;
 };
 
 }  // namespace stepc::sm90

@@ -98,6 +98,7 @@ class Keys {
     q_ = parts_.ring("q", kAttentionBlock, config.stages, kStatsBytes);
     dout_ = parts_.ring("dout", kAttentionBlock, config.stages);
     stats_ = b_.shared("stat", Dtype::f32, {config.stages, kStatsRows, kAttentionBlock});
+    parts_.set_tail(tensors.tail);
     if (form == GradientForm::atomic) sums_.emplace(b_, parts_, tensors_.workspace);
   }
 
@@ -147,9 +148,20 @@ class Keys {
     if (!sums_) parts_.release(k_, tile.wave);
     end = any_block(tile, done, last, end, false);
     if (sums_) parts_.release(k_, tile.wave);
-    parts_.store(end[1], tensors_.dv, tile, token);
-    parts_.store(parts_.scaled(end[0], sizes_.scale), tensors_.dk, tile, token);
+    store(tile, end[0], end[1], token);
     return blocks() - tile.rank * 2;
+  }
+
+  // What a tail reads for dK is asked for before dV's way to memory is waited for.
+  void store(const AttentionTile& tile, Value dk, Value dv, Index token) {
+    const std::vector<Value> dv_panels = parts_.tail_panels(dv, tensors_.dv, tile, token);
+    if (dv_panels.empty()) {
+      parts_.store(dv, tensors_.dv, tile, token);
+      return parts_.store(parts_.scaled(dk, sizes_.scale), tensors_.dk, tile, token);
+    }
+    const std::vector<Value> dk_panels = parts_.tail_panels(parts_.scaled(dk, sizes_.scale), tensors_.dk, tile, token);
+    parts_.store(dv_panels, tensors_.dv, tile, token);
+    parts_.store(dk_panels, tensors_.dk, tile, token);
   }
 
   // Its dS is 0. What the first group's makes of the second group's columns of dQ is left.

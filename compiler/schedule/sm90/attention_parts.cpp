@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "compiler/schedule/sm90/attention.h"
+#include "compiler/schedule/sm90/attention_tail.h"
 #include "ir/kernel/builder_hopper.h"
 #include "ir/support/check.h"
 
@@ -162,7 +163,21 @@ Value AttentionParts::hide_future(Value scores, Value hidden_score, bool transpo
   return b_.pointwise(Op::select, {hidden, hidden_score, scores});
 }
 
+std::vector<Value> AttentionParts::tail_panels(Value gradient, const HeadTensor& target, const AttentionTile& where,
+                                               Index token) {
+  return tail_ ? tail_->panels(gradient, *target.part, where, token) : std::vector<Value>{};
+}
+
+void AttentionParts::store(const std::vector<Value>& made, const HeadTensor& target, const AttentionTile& where,
+                           Index token) {
+  store_panels(target, where, token, [&](BufferId out) {
+    for (size_t panel = 0; panel < made.size(); ++panel)
+      kernel::hopper::stmatrix(b_, made[panel], b_.ref(out, {b_.copy(), static_cast<int64_t>(panel), 0, 0}));
+  });
+}
+
 void AttentionParts::store(Value tile, const HeadTensor& target, const AttentionTile& where, Index token) {
+  if (tail_) return store(tail_panels(tile, target, where, token), target, where, token);
   const Value rounded = b_.cast(tile, Dtype::bf16);
   store_panels(target, where, token, [&](BufferId out) {
     for (int64_t panel = 0; panel < panels(); ++panel)

@@ -31,6 +31,7 @@ class Queries {
     out_ = parts_.ring("out", kAttentionTile, 1);
     k_ = parts_.ring("k", kAttentionBlock, config.stages);
     v_ = parts_.ring("v", kAttentionBlock, config.stages);
+    parts_.set_tail(tensors.tail);
   }
 
   void emit() {

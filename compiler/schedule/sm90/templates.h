@@ -13,5 +13,7 @@ Result<std::optional<ScheduledKernel>> schedule_attention(const Program& program
                                                           const GpuTarget& target);
 Result<std::optional<ScheduledKernel>> schedule_attention_grad(const Program& program, const Group& group,
                                                                const GpuTarget& target);
+// Whether the template makes what follows an attention_grad in its group (fuse_check.h) as it stores the gradient.
+bool attention_grad_takes_tail(const Program& program, const Node& gradient);
 
 }  // namespace stepc::sm90
