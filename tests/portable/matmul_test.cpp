@@ -145,7 +145,7 @@ GroupCase product_of_parts(const Sizes& sizes, bool transpose_b) {
                    g.output("y", y);
                    g.output("shifted", g.add(y, g.input("shift", {Dtype::f32, {sizes.m, sizes.n}})));
                  }};
-  test.tolerance = {1e-6, 3e-8 * static_cast<double>(sizes.k)};
+  test.tolerance = {1e-6, 1e-7 * static_cast<double>(sizes.k)};  // tensor cores cut sums off, they do not round
   return test;
 }
 
