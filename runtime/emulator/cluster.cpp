@@ -154,6 +154,7 @@ bool Cluster::step(Warp& w) {
     return false;
   } else if (i.opcode == Opcode::ordinary) {
     if (w.in_flight_count_ != 0) check_in_flight(w, i);
+    if (w.open_loads_) w.cta().units().on_registers(w, i);
     i.run(w, i, lanes);
     if (!w.written_at_.empty())
       for (const Row r : i.writes) w.written_at_[r] = w.fence_epoch_;
@@ -212,6 +213,7 @@ void Cluster::execute_units(Warp& w, const Instruction& i, Mask lanes) {
   LaneGroup& g = w.groups_[0];
   if (i.opcode == Opcode::cp_async_mbarrier_arrive) land_copies(w, lanes);
   if (w.in_flight_count_ != 0) check_in_flight(w, i);
+  if (w.open_loads_) w.cta().units().on_registers(w, i);
   const Outcome outcome = w.cta().units().execute(w, i, lanes);
   if (outcome == Outcome::wait) {
     g.state = GroupState::waiting_event;
@@ -233,6 +235,7 @@ void Cluster::execute_units(Warp& w, const Instruction& i, Mask lanes) {
 
 void Cluster::execute_control(Warp& w, const Instruction& i, Mask lanes) {
   LaneGroup& g = w.groups_[0];
+  if (w.open_loads_) w.cta().units().on_registers(w, i);
   switch (i.opcode) {
     case Opcode::branch: return branch(w, i, lanes);
     case Opcode::ret: return exit_lanes(w, lanes);

@@ -52,6 +52,10 @@ class Units {
   virtual void on_shared_read(uint32_t address, uint32_t bytes, const Site& by) = 0;
   virtual void on_shared_write(uint32_t address, uint32_t bytes, const Site& by) = 0;
   virtual void on_shared_atomic(uint32_t address, uint32_t bytes, const Site& by) = 0;
+  // The reads since the last such call were all those of this load, which has just been executed. While a warp has
+  // open loads (warp.h), each of its instructions is shown before it is executed.
+  virtual void on_shared_loads(Warp& warp, const Instruction& i, Mask lanes) = 0;
+  virtual void on_registers(Warp& warp, const Instruction& i) = 0;
   // A cp.async of 16 bytes: issued; and complete, which its thread knows by a wait.
   virtual void on_copy_issued(uint32_t address, const Site& by) = 0;
   virtual void on_copy_complete(uint32_t address, const Site& by) = 0;

@@ -134,6 +134,7 @@ class BodyDecoder {
     if (form.failure()) return reader_.error_at(at, fmt::format("{}: {}", name, *form.failure()));
     if (i.opcode == Opcode::branch) note_branch(form, at);
     kernel_.uses_wgmma |= name.starts_with("wgmma");
+    kernel_.bulk_loads |= i.opcode == Opcode::bulk_load || i.opcode == Opcode::bulk_tensor_load;
     kernel_.noncoherent_loads |= name.starts_with("ld.") && name.find(".nc.") != std::string_view::npos;
     kernel_.global_atomics |=
         name.starts_with("cp.reduce") ||

@@ -149,6 +149,7 @@ struct Instruction {
   // Executes only with all lanes of its member mask at this place: bar, shfl, wgmma, ldmatrix, ... `members` is the
   // row of that mask; kNoRow with `converged` means every lane that has not exited.
   bool converged = false;
+  bool moves = false;  // of values as they are: the assembler may give a register another name instead
   Predicate guard = kNoPredicate;
   // Rows; predicates where the handler says so.
   int32_t d = -1, d2 = -1;
@@ -246,6 +247,7 @@ struct Kernel {
   uint32_t required_cluster = 0;             // .reqnctapercluster
   int max_registers = 0;                     // .maxnreg
   bool uses_wgmma = false;
+  bool bulk_loads = false;         // by TMA or cp.async.bulk, to shared memory
   bool noncoherent_loads = false;  // ld.global.nc
   bool global_atomics = false;     // CTAs must then run one after another to give the same bits twice
 };

@@ -93,6 +93,10 @@ class Warp {
   void fence_registers() { ++fence_epoch_; }
   void mark_written(Row row) { written_at_[row] = fence_epoch_; }
 
+  // ---- loads from shared memory that may still be under way: the units want to know what uses their registers
+  bool has_open_loads() const { return open_loads_; }
+  void set_open_loads(bool any) { open_loads_ = any; }
+
   // ---- cp.async
   bool has_copies() const { return !copies_.empty(); }
   PendingCopies& pending_copies(int lane) {
@@ -130,6 +134,7 @@ class Warp {
   std::vector<LaneGroup> groups_;  // [0] runs
   int register_budget_ = 0;        // a thread's, moved by setmaxnreg; 0: not stated at entry
   uint64_t cluster_phase_ = 0;     // of the cluster barrier, at this warp's arrival; 0: not arrived
+  bool open_loads_ = false;
   bool wait_failed_ = false;
   bool yield_ = false;
 };

@@ -309,6 +309,7 @@ void decode_mov(Form& f) {
   const Type type = f.take_type();
   f.expect(2);
   Instruction& i = f.out();
+  i.moves = true;
   if (type == Type::pred) {
     i.d = f.predicate_target(0);
     if (f.operand(1).kind == OperandKind::immediate)

@@ -18,7 +18,7 @@ uint8_t* matrix_row(Warp& w, const Instruction& i, size_t matrix, int matrix_lin
   return access(w, i, lane, Space::shared, w.address(address, lane), 16, kind);
 }
 
-void load_matrix(Warp& w, const Instruction& i, Mask) {
+void load_matrix(Warp& w, const Instruction& i, Mask lanes) {
   for (size_t q = 0; q < i.list.size(); ++q) {
     uint16_t m[8][8];
     for (int r = 0; r < 8; ++r) {
@@ -34,6 +34,7 @@ void load_matrix(Warp& w, const Instruction& i, Mask) {
       d[l] = high << 16 | low;
     }
   }
+  w.cta().units().on_shared_loads(w, i, lanes);
 }
 
 void store_matrix(Warp& w, const Instruction& i, Mask) {

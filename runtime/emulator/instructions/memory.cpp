@@ -53,6 +53,8 @@ void load(Warp& w, const Instruction& i, Mask lanes) {
         w.u32(to)[l] = static_cast<uint32_t>(value);
     }
   });
+  if constexpr (S == Space::shared || S == Space::shared_cluster || S == Space::generic)
+    w.cta().units().on_shared_loads(w, i, lanes);
 }
 
 template <Space S>

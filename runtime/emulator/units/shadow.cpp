@@ -141,6 +141,17 @@ void Shadow::read(const Party& by, uint32_t address, uint32_t bytes, bool atomic
   });
 }
 
+void Shadow::begin_load(Agent by, uint32_t address) {
+  if (loads_.empty()) loads_.resize(reads_.size(), 0);
+  Epoch& load = loads_[(address - kSharedBase) / 16 * warps_ + by];
+  load = load < kOpen ? kOpen + 1 : load + 1;
+}
+
+void Shadow::end_load(Agent by, uint32_t address) {
+  Epoch& load = loads_[(address - kSharedBase) / 16 * warps_ + by];
+  load = load == kOpen + 1 ? cluster_.clocks.epoch(by) : load - 1;
+}
+
 void Shadow::begin_async_read(const Party& by, uint32_t address, uint32_t bytes, Swizzle swizzle, bool plain) {
   for (uint32_t at = address; at < address + bytes; at += 16) {
     check_read(by, at, 16, true, false);
@@ -191,6 +202,22 @@ void Shadow::report_reader(const Party& by, uint32_t address, uint32_t bytes, co
   fault(early ? FaultKind::overwrite : FaultKind::race, by,
         fmt::format("overwrites {} that another warp has read, with no barrier after that read", place(address, bytes)),
         reader, "read by");
+}
+
+// Every load must have been over when its warp gave the bytes back.
+void Shadow::check_loads(const Party& by, uint32_t address) {
+  const Epoch* known = cluster_.clocks.now(by.agent).data();
+  const size_t first = (address - kSharedBase) / 16 * warps_;
+  for (size_t w = 0; w < warps_; ++w) {
+    if (loads_[first + w] <= known[w]) continue;
+    const Party loader{read_instructions_[first + w], static_cast<Agent>(w), -1};
+    fault(FaultKind::overwrite, by,
+          fmt::format("copies over {} whose load may still be under way: before it gave them back, the loading warp "
+                      "neither used the value nor executed fence.proxy.async",
+                      place(address, 16)),
+          loader, "loaded by");
+    return;
+  }
 }
 
 void Shadow::check_overwrite(const Party& by, uint32_t address, uint32_t bytes, bool async, bool atomic) {
@@ -271,6 +298,7 @@ void Shadow::write(const Party& by, uint32_t address, uint32_t bytes, bool atomi
 void Shadow::begin_landing(const Party& by, uint32_t address, uint32_t bytes) {
   for (uint32_t at = address; at < address + bytes; at += 16) {
     check_overwrite(by, at, 16, true, false);
+    if (!loads_.empty()) check_loads(by, at);
     Granule& g = granule(at);
     ++g.landing;
     g.copier = by;

@@ -20,6 +20,11 @@ class Shadow {
   void read(const Party& by, uint32_t address, uint32_t bytes, bool atomic = false);
   void write(const Party& by, uint32_t address, uint32_t bytes, bool atomic = false);
 
+  // A load of `by` from these 16 bytes is under way (open_loads.h), and is over: until then a copy must not land on
+  // them, whatever barrier lies between.
+  void begin_load(Agent by, uint32_t address);
+  void end_load(Agent by, uint32_t address);
+
   // An asynchronous operation of `by` reads from here on, until end_async_read by the same warp. `swizzle`: how it
   // takes the bytes to lie. Multiples of 16 bytes, as all below.
   void begin_async_read(const Party& by, uint32_t address, uint32_t bytes, Swizzle swizzle, bool plain);
@@ -79,6 +84,7 @@ class Shadow {
   void check_overwrite(const Party& by, uint32_t address, uint32_t bytes, bool async, bool atomic);
   void check_readers(const Party& by, uint32_t address, uint32_t bytes);
   void report_reader(const Party& by, uint32_t address, uint32_t bytes, const Epoch* reads, const Epoch* known);
+  void check_loads(const Party& by, uint32_t address);
   void record_granule_read(Agent by, uint32_t address, uint32_t instruction);
   void take_words(uint32_t address);
 
@@ -91,6 +97,9 @@ class Shadow {
   std::vector<Granule> granules_;
   std::vector<Epoch> reads_;                 // [granule][warp]
   std::vector<uint32_t> read_instructions_;  // [granule][warp]
+  // [granule][warp]: the epoch at which its last load was over, or kOpen + the loads under way. Empty before the first.
+  static constexpr Epoch kOpen = 0x80000000;
+  std::vector<Epoch> loads_;
   std::vector<std::unique_ptr<Page>> pages_;
 };
 

@@ -33,6 +33,8 @@ AsyncUnits::AsyncUnits(Cta& cta)
       warpgroups_((cta.warps().size() + 3) / 4),
       barriers_(16) {
   for (size_t w = 0; w < cta.warps().size(); ++w) wgmma_.emplace_back(cta, *cluster_, shadow_, warpgroups_[w / 4]);
+  if (cta.kernel().bulk_loads)
+    for (const auto& warp : cta.warps()) open_loads_.emplace_back(cluster_->agent(*warp), cta.kernel().rows);
 }
 
 AsyncUnits::~AsyncUnits() = default;
@@ -148,7 +150,10 @@ void AsyncUnits::execute_copy(Warp& warp, const Instruction& i, int lane) {
 
 void AsyncUnits::execute_fence(Warp& warp, const Instruction& i, int lane) {
   const Party by = cluster_->party(warp.site(i, lane));
-  if (i.opcode == Opcode::fence_proxy_async && i.async->space != Space::global) cluster_->fence(by);
+  if (i.opcode == Opcode::fence_proxy_async && i.async->space != Space::global) {
+    cluster_->fence(by);
+    if (warp.has_open_loads()) open_loads_[static_cast<size_t>(warp.index())].fence(lane);
+  }
   if (i.opcode == Opcode::fence_mbarrier_init || i.async->space != Space::global) mbarriers_.fence(by);
 }
 
@@ -177,6 +182,22 @@ void AsyncUnits::finish() {
 
 void AsyncUnits::on_shared_read(uint32_t address, uint32_t bytes, const Site& by) {
   shadow_.read(cluster_->party(by), address, bytes);
+  if (open_loads_.empty()) return;
+  AsyncUnits& loader = peer(cta_.rank() + static_cast<int>(by.cta - cta_.index()));
+  loader.open_loads_[static_cast<size_t>(by.warp)].add_bytes(shadow_, address, bytes);
+}
+
+void AsyncUnits::on_shared_loads(Warp& warp, const Instruction& i, Mask lanes) {
+  if (open_loads_.empty()) return;
+  OpenLoads& loads = open_loads_[static_cast<size_t>(warp.index())];
+  loads.open(i, lanes);
+  warp.set_open_loads(!loads.empty());
+}
+
+void AsyncUnits::on_registers(Warp& warp, const Instruction& i) {
+  OpenLoads& loads = open_loads_[static_cast<size_t>(warp.index())];
+  loads.use(i);
+  warp.set_open_loads(!loads.empty());
 }
 
 void AsyncUnits::on_shared_write(uint32_t address, uint32_t bytes, const Site& by) {
@@ -206,7 +227,9 @@ void AsyncUnits::on_barrier_release(Warp& warp, int id) {
 void AsyncUnits::on_warp_sync(Warp&) {}
 
 void AsyncUnits::on_exit(Warp& warp, Mask lanes) {
-  if ((warp.live() & ~lanes) == 0) wgmma_[static_cast<size_t>(warp.index())].finish(warp);
+  if ((warp.live() & ~lanes) != 0) return;
+  wgmma_[static_cast<size_t>(warp.index())].finish(warp);
+  if (!open_loads_.empty()) open_loads_[static_cast<size_t>(warp.index())].close_all();
 }
 
 std::string AsyncUnits::explain_wait(Warp& warp, const Instruction& i, int lane) {

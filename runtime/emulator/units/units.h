@@ -7,6 +7,7 @@
 
 #include "runtime/emulator/units/copies.h"
 #include "runtime/emulator/units/mbarrier.h"
+#include "runtime/emulator/units/open_loads.h"
 #include "runtime/emulator/units/wgmma.h"
 
 namespace stepc::emulator {
@@ -26,6 +27,8 @@ class AsyncUnits final : public Units {
   void on_shared_read(uint32_t address, uint32_t bytes, const Site& by) override;
   void on_shared_write(uint32_t address, uint32_t bytes, const Site& by) override;
   void on_shared_atomic(uint32_t address, uint32_t bytes, const Site& by) override;
+  void on_shared_loads(Warp& warp, const Instruction& i, Mask lanes) override;
+  void on_registers(Warp& warp, const Instruction& i) override;
   void on_copy_issued(uint32_t address, const Site& by) override;
   void on_copy_complete(uint32_t address, const Site& by) override;
   void on_barrier_arrive(Warp& warp, int id) override;
@@ -56,6 +59,7 @@ class AsyncUnits final : public Units {
   Copies copies_;
   std::vector<Warpgroup> warpgroups_;
   std::vector<Wgmma> wgmma_;           // by warp
+  std::vector<OpenLoads> open_loads_;  // by warp; empty in kernels without bulk loads
   std::vector<VectorClock> barriers_;  // of bar.sync ids
 };
 
