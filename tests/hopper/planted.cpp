@@ -82,6 +82,14 @@ PlantedKernel& PlantedKernel::replace_one(const std::string& op, bool last, cons
   return *this;
 }
 
+PlantedKernel& PlantedKernel::remove_before(const std::string& op, const std::string& text) {
+  size_t at = 0;
+  while (at < ops_.size() && !contains(ops_[at], op)) ++at;
+  REQUIRE_MESSAGE(at < ops_.size(), "no op contains " << op);
+  edit([&](int line) { return line == static_cast<int>(at); }, text, [](Line& line) { line.text.clear(); });
+  return *this;
+}
+
 PlantedKernel& PlantedKernel::replace_anywhere(const std::string& from, const std::string& to) {
   edit([](int) { return true; }, from, [&](Line& line) { replace_all(line.text, from, to); });
   return *this;

@@ -19,6 +19,8 @@ class PlantedKernel {
   PlantedKernel& replace(const std::string& op, const std::string& from, const std::string& to);
   // Only the lines of that op: the last such op if `last`, else the first.
   PlantedKernel& replace_one(const std::string& op, bool last, const std::string& from, const std::string& to);
+  // Takes the lines with `text` away that come from the op before the first that contains `op`.
+  PlantedKernel& remove_before(const std::string& op, const std::string& text);
   // Whatever op the line came from.
   PlantedKernel& replace_anywhere(const std::string& from, const std::string& to);
   // The swizzle that the host gives a tensor map, by number.

@@ -85,6 +85,15 @@ TEST_CASE("planted in attention: dS handed to the tensor core with no proxy fenc
   check_planted(kernel, "missing proxy fence", "= wgmma %");
 }
 
+TEST_CASE("planted in attention: queries given back right after they are loaded, with no fence between") {
+  // In short tiles that keep dO too: what is given back later would tell that the products with Q have begun.
+  AttentionCase test = attention_case(1, 128, 4, 128, true, 2);
+  test.kept_operands = 2;
+  PlantedKernel kernel(gradient_kernel(test, GradientKernel::queries).kernel);
+  kernel.remove_before("arrive %q_empty", "fence.proxy.async");
+  check_planted(kernel, "overwritten while in use", "tma_load", "whose load may still be under way");
+}
+
 TEST_CASE("planted in attention: statistics that the byte count forgets") {
   PlantedKernel kernel = keys();
   kernel.replace("expect %q_full", "16896", "16384");

@@ -208,16 +208,18 @@ void Shadow::report_reader(const Party& by, uint32_t address, uint32_t bytes, co
 void Shadow::check_loads(const Party& by, uint32_t address) {
   const Epoch* known = cluster_.clocks.now(by.agent).data();
   const size_t first = (address - kSharedBase) / 16 * warps_;
-  for (size_t w = 0; w < warps_; ++w) {
-    if (loads_[first + w] <= known[w]) continue;
-    const Party loader{read_instructions_[first + w], static_cast<Agent>(w), -1};
-    fault(FaultKind::overwrite, by,
-          fmt::format("copies over {} whose load may still be under way: before it gave them back, the loading warp "
-                      "neither used the value nor executed fence.proxy.async",
-                      place(address, 16)),
-          loader, "loaded by");
-    return;
-  }
+  const Epoch* loads = loads_.data() + first;
+  unsigned unknown = 0;
+  for (size_t w = 0; w < warps_; ++w) unknown |= loads[w] > known[w];
+  if (unknown == 0) return;
+  size_t w = 0;
+  while (loads[w] <= known[w]) ++w;
+  const Party loader{read_instructions_[first + w], static_cast<Agent>(w), -1};
+  fault(FaultKind::overwrite, by,
+        fmt::format("copies over {} whose load may still be under way: before it gave them back, the loading warp "
+                    "neither used the value nor executed fence.proxy.async",
+                    place(address, 16)),
+        loader, "loaded by");
 }
 
 void Shadow::check_overwrite(const Party& by, uint32_t address, uint32_t bytes, bool async, bool atomic) {
