@@ -109,6 +109,9 @@ void emit_op(HostContext& context, const KOp& op, std::vector<Rows>& yielded) {
     case Op::bulk_commit:
     case Op::bulk_wait:
     case Op::fence_async:
+    case Op::progress_wait:
+    case Op::progress_add:
+    case Op::progress_end:
     case Op::once:
     case Op::wgmma:
     case Op::wgmma_rs:

@@ -63,6 +63,14 @@ void bulk_wait_written(KernelBuilder& builder, int64_t pending) {
 
 void fence_async(KernelBuilder& builder) { builder.emit({.op = Op::fence_async}); }
 
+void progress_wait(KernelBuilder& builder, Index count) {
+  builder.emit({.op = Op::progress_wait, .indices = builder.ids({count})});
+}
+
+void progress_add(KernelBuilder& builder) { builder.emit({.op = Op::progress_add}); }
+
+void progress_end(KernelBuilder& builder) { builder.emit({.op = Op::progress_end}); }
+
 void stmatrix(KernelBuilder& builder, Value tile, Ref shared, bool transposed) {
   builder.emit(
       {.op = Op::stmatrix, .frags = {tile.id}, .refs = {std::move(shared)}, .attrs = {{"transposed", transposed}}});

@@ -30,6 +30,11 @@ void bulk_wait(KernelBuilder& builder, int64_t pending);  // shared memory may b
 void bulk_wait_written(KernelBuilder& builder, int64_t pending);
 void fence_async(KernelBuilder& builder);
 
+// ---- tasks of a launch in step --------------------------------------------------------------------------------------
+void progress_wait(KernelBuilder& builder, Index count);
+void progress_add(KernelBuilder& builder);
+void progress_end(KernelBuilder& builder);
+
 // ---- tiles ----------------------------------------------------------------------------------------------------------
 void stmatrix(KernelBuilder& builder, Value tile, Ref shared, bool transposed = false);
 std::vector<Value> halves(KernelBuilder& builder, Value tile);

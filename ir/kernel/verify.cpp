@@ -261,8 +261,9 @@ class BodyVerifier {
 
   // What one thread does, and what a role's threads do together.
   Status check_place(const KOp& op) const {
-    constexpr std::array kOfOneThread = {Op::expect,    Op::tma_load,    Op::tma_store,
-                                         Op::bulk_load, Op::bulk_reduce, Op::bulk_commit};
+    constexpr std::array kOfOneThread = {Op::expect,        Op::tma_load,     Op::tma_store,
+                                         Op::bulk_load,     Op::bulk_reduce,  Op::bulk_commit,
+                                         Op::progress_wait, Op::progress_add, Op::progress_end};
     constexpr std::array kOfAll = {Op::once,     Op::sync,        Op::sync_arrive, Op::sync_task, Op::stmatrix,
                                    Op::mma_sync, Op::mma_sync_rs, Op::wgmma,       Op::wgmma_rs,  Op::wgmma_wait};
     const auto is_in_list = [&](const auto& list) { return std::find(list.begin(), list.end(), op.op) != list.end(); };

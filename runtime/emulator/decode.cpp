@@ -1,4 +1,5 @@
 // Module text -> Module: directives, declarations and the heads of kernels.
+#include <atomic>
 #include <utility>
 
 #include "runtime/emulator/cta.h"
@@ -32,6 +33,7 @@ class Decoder {
       return {};
     }
     if (item.is(".shared")) return shared();
+    if (item.is(".global")) return global(item);
     if (item.is(".entry")) return kernel();
     return reader_.error_at(item, fmt::format("unknown directive {}", item.text));
   }
@@ -60,7 +62,20 @@ class Decoder {
   }
 
   Status shared() {
-    STEPC_ASSIGN(shared_.emplace_back(), decode_shared_variable(reader_, std::exchange(linkage_extern_, false)));
+    STEPC_ASSIGN(shared_.emplace_back(), decode_variable(reader_, std::exchange(linkage_extern_, false)));
+    return {};
+  }
+
+  // Each at an address that no other module's has.
+  Status global(const Token& at) {
+    constexpr uint64_t kFirst = 0x0000'6000'0000'0000, kApart = 1 << 20;
+    static std::atomic<uint64_t> next{kFirst};
+    if (std::exchange(linkage_extern_, false)) return reader_.error_at(at, "a variable of another module");
+    STEPC_ASSIGN(const Variable v, decode_variable(reader_, false));
+    if (v.bytes == 0 || v.bytes > kApart || v.align > kApart)
+      return reader_.error_at(at, fmt::format("a variable of {} bytes", v.bytes));
+    module_->variables.push_back({next.fetch_add(2 * kApart), v.bytes});
+    globals_.emplace_back(v.name, module_->variables.back().address);
     return {};
   }
 
@@ -73,7 +88,8 @@ class Decoder {
     kernel_->name = std::string(name);
     kernel_->module = module_.get();
     symbols_ = Symbols();
-    for (const SharedVariable& v : shared_) symbols_.add_shared(*kernel_, v);
+    for (const Variable& v : shared_) symbols_.add_shared(*kernel_, v);
+    for (const auto& [variable, address] : globals_) symbols_.add_global(variable, address);
     STEPC_TRY(parameters());
     STEPC_TRY(kernel_directives());
     STEPC_TRY(reader_.expect("{"));
@@ -161,7 +177,8 @@ class Decoder {
 
   Reader reader_;
   std::unique_ptr<Module> module_;
-  std::vector<SharedVariable> shared_;
+  std::vector<Variable> shared_;
+  std::vector<std::pair<std::string_view, uint64_t>> globals_;
   bool linkage_extern_ = false;
 
   Kernel* kernel_ = nullptr;
@@ -180,7 +197,7 @@ std::vector<std::string> split_lines(const std::string& text) {
 
 }  // namespace
 
-void Symbols::add_shared(Kernel& kernel, const SharedVariable& v) {
+void Symbols::add_shared(Kernel& kernel, const Variable& v) {
   if (v.dynamic) {
     kernel.dynamic_shared_align = std::max<uint32_t>(kernel.dynamic_shared_align, v.align);
     dynamic_.push_back(v.name);
@@ -203,9 +220,9 @@ const uint64_t* Symbols::find(std::string_view name) const {
   return it == addresses_.end() ? nullptr : &it->second;
 }
 
-// .shared .align 16 .b8 name[64];  with .extern: name[];
-Result<SharedVariable> decode_shared_variable(Reader& reader, bool is_extern) {
-  SharedVariable v;
+// .align 16 .b8 name[64];  with .extern: name[];
+Result<Variable> decode_variable(Reader& reader, bool is_extern) {
+  Variable v;
   v.dynamic = is_extern;
   if (reader.take(".align")) {
     STEPC_ASSIGN(v.align, reader.take_number());
@@ -218,7 +235,7 @@ Result<SharedVariable> decode_shared_variable(Reader& reader, bool is_extern) {
   v.align = std::max<uint64_t>(v.align, bytes_of(type));
   while (reader.take("[")) {
     if (reader.take("]")) {
-      if (!v.dynamic) return reader.error("a shared array without size must be .extern");
+      if (!v.dynamic) return reader.error("an array without size must be .extern");
       v.bytes = 0;
       continue;
     }

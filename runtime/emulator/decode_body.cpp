@@ -55,7 +55,7 @@ class BodyDecoder {
   }
 
   Status body_shared() {
-    STEPC_ASSIGN(const SharedVariable variable, decode_shared_variable(reader_, false));
+    STEPC_ASSIGN(const Variable variable, decode_variable(reader_, false));
     symbols_.add_shared(kernel_, variable);
     return {};
   }

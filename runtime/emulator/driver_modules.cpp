@@ -43,6 +43,8 @@ CUresult EmulatedDevice::cuModuleLoadDataEx(CUmodule* module, const void* image,
     write_log(decoded.error().text(), count, names, values);
     return CUDA_ERROR_INVALID_PTX;
   }
+  for (const GlobalVariable& v : (*decoded)->variables)
+    if (!memory_.place(v.address, v.bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   auto loaded = std::make_unique<LoadedModule>();
   loaded->module = std::move(*decoded);
   *module = reinterpret_cast<CUmodule>(loaded.get());
@@ -52,7 +54,11 @@ CUresult EmulatedDevice::cuModuleLoadDataEx(CUmodule* module, const void* image,
 
 CUresult EmulatedDevice::cuModuleUnload(CUmodule module) {
   if (sticky_ == CUDA_SUCCESS) run_everything();
-  return modules_.erase(module) == 1 ? sticky_ : CUDA_ERROR_INVALID_HANDLE;
+  const auto found = modules_.find(module);
+  if (found == modules_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  for (const GlobalVariable& v : found->second->module->variables) memory_.free(v.address);
+  modules_.erase(found);
+  return sticky_;
 }
 
 CUresult EmulatedDevice::cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {

@@ -49,18 +49,24 @@ GlobalMemory::~GlobalMemory() {
   for (const Allocation& a : allocations_) unmap(a);
 }
 
-uint64_t GlobalMemory::allocate(uint64_t bytes) {
-  if (bytes == 0 || bytes > capacity_ - used_) return 0;
-  const Allocation fresh{next_, bytes, map(bytes), map(bitmap_bytes(bytes))};
+bool GlobalMemory::place(uint64_t address, uint64_t bytes) {
+  if (bytes == 0 || bytes > capacity_ - used_) return false;
+  const Allocation fresh{address, bytes, map(bytes), map(bitmap_bytes(bytes))};
   if (!fresh.host || !fresh.written) {
     if (fresh.host) unmap(fresh);
-    return 0;
+    return false;
   }
-  std::memset(fresh.host, 0xff, bytes);
-  next_ += (bytes + kAlignment - 1) / kAlignment * kAlignment + kGap;
-  allocations_.push_back(fresh);
+  allocations_.insert(first_above(allocations_, address), fresh);
   used_ += bytes;
-  return fresh.address;
+  return true;
+}
+
+uint64_t GlobalMemory::allocate(uint64_t bytes) {
+  const uint64_t address = next_;
+  if (!place(address, bytes)) return 0;
+  std::memset(find(address, bytes)->host, 0xff, bytes);
+  next_ += (bytes + kAlignment - 1) / kAlignment * kAlignment + kGap;
+  return address;
 }
 
 bool GlobalMemory::free(uint64_t address) {

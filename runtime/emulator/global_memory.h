@@ -27,6 +27,8 @@ class GlobalMemory {
 
   // 0: not enough left. Fresh bytes are 0xff: NaN as bf16 and as f32.
   uint64_t allocate(uint64_t bytes);
+  // The same at an address below all that allocate gives, and of zeros: a module's variable.
+  bool place(uint64_t address, uint64_t bytes);
   bool free(uint64_t address);
   uint64_t capacity() const { return capacity_; }
   uint64_t used() const { return used_; }

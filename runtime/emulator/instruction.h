@@ -252,12 +252,19 @@ struct Kernel {
   bool global_atomics = false;     // CTAs must then run one after another to give the same bits twice
 };
 
+// Of a module, in global memory: 0 when the module is loaded.
+struct GlobalVariable {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+};
+
 struct Module {
   std::string version;  // of PTX
   std::string target;
   std::vector<std::string> lines;  // of the PTX text, from line 1 at [0]
   std::vector<std::string> files;  // by the number that .loc uses; [0] is ""
   std::map<std::string, std::unique_ptr<Kernel>> kernels;
+  std::vector<GlobalVariable> variables;
 };
 
 // Decodes a module's text. An instruction, directive or operand that the emulator does not know is an error that

@@ -68,6 +68,27 @@ TEST_CASE("a stream's work is in order, and done when somebody waits") {
   CHECK(gpu.driver.cuStreamQuery(gpu.stream) == CUDA_SUCCESS);
 }
 
+TEST_CASE("a module's variable is 0 at first, and keeps what launches leave") {
+  const std::string text = kernel_text(2,
+                                       "mov.u64 %rd10, count; atom.relaxed.gpu.global.add.u32 %r1, [%rd10+4], 2; "
+                                       "st.global.u32 [%rd1], %r1;");
+  const size_t entry = text.find(".visible .entry");
+  REQUIRE(entry != std::string::npos);
+  const std::string module = text.substr(0, entry) + ".global .align 8 .b8 count[8];\n" + text.substr(entry);
+  Gpu gpu;
+  const auto count = [&] {
+    CHECK(gpu.launch(gpu.stream, gpu.a, gpu.b, 1) == CUDA_SUCCESS);
+    return gpu.first(gpu.b, gpu.stream);
+  };
+  gpu.function = gpu.load(module);
+  CHECK(count() == 0);
+  CHECK(count() == 2);
+  gpu.function = gpu.load(module);  // another module, with a variable of its own
+  CHECK(count() == 0);
+  CHECK(decode_error(".version 8.0\n.target sm_90a\n.address_size 64\n.global .b8 none[0];\n") ==
+        "module.ptx:4:1: a variable of 0 bytes");
+}
+
 TEST_CASE("another stream sees the work only through an event") {
   Gpu gpu;
   CHECK(gpu.launch(gpu.stream, gpu.a, gpu.b) == CUDA_SUCCESS);

@@ -30,6 +30,9 @@ class PtxLaunch {
     return values;
   }
 
+  // Of the module launched last.
+  const std::vector<GlobalVariable>& variables() const { return variables_; }
+
   // Of bf16; extents innermost first, dense.
   CUtensorMap map(uint64_t address, const std::vector<uint64_t>& extents, const std::vector<uint32_t>& box,
                   CUtensorMapSwizzle swizzle) {
@@ -60,6 +63,8 @@ class PtxLaunch {
     const auto module = decode_module(ptx);
     if (!module) return "not loaded: " + module.error().text();
     const Kernel& kernel = *(*module)->kernels.at(entry);
+    variables_ = (*module)->variables;
+    for (const GlobalVariable& v : variables_) REQUIRE(memory_.place(v.address, v.bytes));
     REQUIRE(kernel.parameters.size() == parameters.size());
     Launch launch;
     launch.kernel = &kernel;
@@ -80,6 +85,7 @@ class PtxLaunch {
   GlobalMemory memory_;
   ThreadPool pool_;
   uint64_t seed_;
+  std::vector<GlobalVariable> variables_;
 };
 
 }  // namespace stepc::emulator

@@ -85,6 +85,7 @@ TEST_CASE("a shared tile over another has its bytes") {
 TEST_CASE("copies are started by one thread, products by all") {
   CHECK(hopper_error("tma_load %m[0, 0], %a[0, 0], %full[0]") ==
         "k.kir:9:1: tma_load: outside `once`: one thread starts it");
+  CHECK(hopper_error("progress_add") == "k.kir:9:1: progress_add: outside `once`: one thread starts it");
   CHECK(hopper_error("once {\nsync 1 {warps=4}\n}") ==
         "k.kir:10:1: sync: inside `once`: it takes all threads of the role");
 }

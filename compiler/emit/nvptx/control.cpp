@@ -150,6 +150,9 @@ void emit_op(GpuContext& context, const KOp& op, std::vector<Words>& yielded) {
     case Op::bulk_commit:
     case Op::bulk_wait:
     case Op::fence_async: return emit_bulk_op(context, op);
+    case Op::progress_wait:
+    case Op::progress_add:
+    case Op::progress_end: return emit_progress_op(context, op);
     case Op::wgmma:
     case Op::wgmma_rs:
     case Op::wgmma_wait: return emit_warpgroup_op(context, op);

@@ -12,6 +12,8 @@ void emit_hopper_exit(GpuContext& context);
 void emit_barrier_op(GpuContext& context, const kernel::KOp& op);  // wait, arrive, expect
 // hopper_copies.cpp: tma_load, tma_store, bulk_load, bulk_reduce, bulk_commit, bulk_wait, fence_async
 void emit_bulk_op(GpuContext& context, const kernel::KOp& op);
+// hopper_progress.cpp: progress_wait, progress_add, progress_end
+void emit_progress_op(GpuContext& context, const kernel::KOp& op);
 // hopper_products.cpp: wgmma, wgmma_rs, wgmma_wait
 void emit_warpgroup_op(GpuContext& context, const kernel::KOp& op);
 // hopper_tiles.cpp

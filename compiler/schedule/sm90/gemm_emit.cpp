@@ -36,7 +36,7 @@ class GemmEmitter {
     const int warps = config_.hands_over ? 1 : kGroupWarps;
     builder_.begin_role("producer", warps, static_cast<int>(config_.producer_registers));
     builder_.once([&] {
-      tiles_.each([&](const GemmTile& tile) {
+      tiles_.each_in_step([&](const GemmTile& tile) {
         builder_.when(tile.live,
                       [&] { builder_.loop("k", 0, tile.blocks, 1, [&](Index k) { load(tile, k, tile.turn + k); }); });
         builder_.loop("piece", 0, config_.result_turns, 1, [&](Index piece) { load_results(tile, piece); });

@@ -1,5 +1,6 @@
 #include "compiler/schedule/sm90/gemm_tiles.h"
 
+#include "ir/kernel/builder_hopper.h"
 #include "ir/support/check.h"
 
 namespace stepc::sm90 {
@@ -16,6 +17,29 @@ void GemmTiles::each(const std::function<void(const GemmTile&)>& body) {
   STEPC_UNREACHABLE("axis {}", static_cast<int>(problem_.counted));
 }
 
+void GemmTiles::each_in_step(const std::function<void(const GemmTile&)>& body) {
+  if (config_.units(problem_) <= clusters()) return each(body);
+  each([&](const GemmTile& tile) {
+    b_.when(waits(tile), [&] { kernel::hopper::progress_wait(b_, tile.wave * config_.tasks(problem_)); });
+    body(tile);
+    const Index is_counted_on = is_counted(CountedAxis::m) ? tile.live : Index(1);
+    b_.when(is_counted_on, [&] { kernel::hopper::progress_add(b_); });
+  });
+  kernel::hopper::progress_end(b_);
+}
+
+// Not for tiles of another depth, which take another time.
+Index GemmTiles::waits(const GemmTile& tile) {
+  const Index has_wave_before = less(0, tile.wave);
+  if (is_counted(CountedAxis::m)) return has_wave_before * tile.live;
+  if (!is_counted(CountedAxis::k)) return has_wave_before;
+  const int64_t in_batch = config_.units_m(problem_) * config_.tiles_n(problem_);
+  const Index before = b_.name("batch_before", max(tile.wave - 1, 0) * clusters() / in_batch);
+  return has_wave_before * equal(depth_of(min(before, problem_.batch - 1)), tile.blocks);
+}
+
+Index GemmTiles::depth_of(Index batch) { return ceil_div(min(count_of(batch), problem_.k), kBlockK); }
+
 void GemmTiles::all(const std::function<void(const GemmTile&)>& body) {
   const Index first = first_unit();
   b_.loop("unit", first, config_.units(problem_), clusters(), [&](Index unit) {
@@ -26,6 +50,7 @@ void GemmTiles::all(const std::function<void(const GemmTile&)>& body) {
     tile.live = 1;
     tile.blocks = blocks_k();
     tile.results = tile.turn + blocks_k();
+    tile.wave = before;
     body(tile);
   });
 }
@@ -52,9 +77,10 @@ void GemmTiles::counted_depth(const std::function<void(const GemmTile&)>& body) 
             GemmTile tile = tile_at(unit);
             tile.number = (unit - first_unit()) / clusters();
             tile.turn = b_.to_index(carried[0], {0, most}, "done");
-            tile.blocks = b_.name("blocks", ceil_div(min(count_of(tile.batch), problem_.k), kBlockK));
+            tile.blocks = b_.name("blocks", depth_of(tile.batch));
             tile.live = less(0, tile.blocks);
             tile.results = tile.turn + tile.blocks;
+            tile.wave = tile.number;
             body(tile);
             return std::vector<Value>{b_.from_index(tile.results + config_.result_turns)};
           });
@@ -73,6 +99,7 @@ void GemmTiles::counted_rows(const std::function<void(const GemmTile&)>& body) {
     const Index done = b_.to_index(carried[0], {0, most * (blocks_k() + config_.result_turns)}, "done");
     const Index live_before = b_.to_index(carried[1], {0, all - 1}, "live_before");
     const Index before = b_.to_index(carried[2], {0, most}, "before");
+    const Index waves = b_.to_index(carried[3], {0, most}, "waves");
     const Index live_m =
         b_.name("live_m", min(ceil_div(count_of(batch), config_.tile_m * config_.cluster), Index(units_m)));
     const Index live_in_batch = live_m * config_.tiles_n(problem_);
@@ -89,14 +116,16 @@ void GemmTiles::counted_rows(const std::function<void(const GemmTile&)>& body) {
       tile.live = is_live;
       tile.blocks = blocks_k();
       tile.results = tile.turn + is_live * blocks_k();
+      tile.wave = waves + i;
       body(tile);
     });
     return std::vector<Value>{
         b_.from_index(done + live.tiles * blocks_k() + (live.tiles + dead.tiles) * config_.result_turns),
-        b_.from_index((live_before + live_in_batch) % all), b_.from_index(before + live.tiles + dead.tiles)};
+        b_.from_index((live_before + live_in_batch) % all), b_.from_index(before + live.tiles + dead.tiles),
+        b_.from_index(waves + live.tiles)};
   };
   const Value zero = b_.constant(0, Dtype::i32);
-  b_.loop("batch", 0, problem_.batch, 1, {zero, zero, zero}, carry);
+  b_.loop("batch", 0, problem_.batch, 1, {zero, zero, zero, zero}, carry);
 }
 
 // Of the tiles that hold rows, or of the others, as tile_at has them of all. The bounds hold by themselves; they are
