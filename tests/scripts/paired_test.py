@@ -297,7 +297,7 @@ class Rounds(unittest.TestCase):
     def test_rows_of_another_build_are_left_out(self):
         self.visit("--mode", "equal")
         rows = self.rows()
-        old = [{**r, "stepc_build": "other", "round": -1, "visit": "v"} for r in rows]
+        old = [{**r, "stepc_build": "other", "round": 7, "visit": "2000-01-01T00:00:00-1"} for r in rows]
         (report,) = paired_report.report_of(old + rows)
         self.assertEqual((report["left_out"], report["rounds"]), (2, 1))
 

@@ -45,8 +45,9 @@ def comparable(rows):
 
 
 def newest_build(rows):
-    """Rows of visits with the build of stepc that ran last, and how many that leaves out."""
-    build = max(rows, key=lambda r: (r["round"], r["place"])).get("stepc_build")
+    """Rows of visits with the build of stepc that ran last, and how many that leaves out. Files of several visits may
+    have been put together: a later visit may count its rounds from 0."""
+    build = max(rows, key=lambda r: (r["visit"], r["round"], r["place"])).get("stepc_build")
     chosen = [r for r in rows if r.get("stepc_build") == build]
     return build, chosen, len(rows) - len(chosen)
 
