@@ -170,8 +170,8 @@ int64_t integer_attr(const KOp& op, std::string_view name, int64_t missing);
 bool flag_attr(const KOp& op, std::string_view name);  // false where it is not given
 // Byte offset of each shared buffer of a task (by buffer index, -1 for others), and the total. Each is aligned to
 // 64 bytes, or 1024 where it has a swizzle; those come first, so that no space is lost between them. One that lies over
-// another starts where that does. Kernels for GPUs
-// in which warps reduce a vector together have a place where they exchange their parts, behind the buffers.
+// another starts where that does. Kernels for GPUs in which warps reduce a vector together have a place where they
+// exchange their parts, behind the buffers.
 struct SharedLayout {
   std::vector<int64_t> offset_bytes;
   int64_t exchange_offset = -1;  // -1: nothing is exchanged

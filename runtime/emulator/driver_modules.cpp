@@ -43,8 +43,12 @@ CUresult EmulatedDevice::cuModuleLoadDataEx(CUmodule* module, const void* image,
     write_log(decoded.error().text(), count, names, values);
     return CUDA_ERROR_INVALID_PTX;
   }
-  for (const GlobalVariable& v : (*decoded)->variables)
-    if (!memory_.place(v.address, v.bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const std::vector<GlobalVariable>& variables = (*decoded)->variables;
+  for (size_t i = 0; i < variables.size(); ++i) {
+    if (memory_.place(variables[i].address, variables[i].bytes)) continue;
+    for (size_t k = 0; k < i; ++k) memory_.free(variables[k].address);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   auto loaded = std::make_unique<LoadedModule>();
   loaded->module = std::move(*decoded);
   *module = reinterpret_cast<CUmodule>(loaded.get());

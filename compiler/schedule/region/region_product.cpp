@@ -14,7 +14,7 @@ Fragment Region::product(ValueId value, const Node& node, const Position& where)
   if (depth > kUnrolledReduction) return unsupported(value, "a product that the template does not make");
   const auto element = [&](size_t operand, size_t k_axis, size_t own_axis, const LaneIndex& own, int64_t k) {
     Position at = where;
-    at[k_axis] = {Index(k), {}, {}, {0, 0}};
+    at[k_axis] = {Index(k)};
     at[own_axis] = own;
     const Fragment made = this->at(node.operands[operand], at);
     return builder_.dtype(made) == Dtype::f32 ? made : builder_.cast(made, Dtype::f32);

@@ -60,8 +60,8 @@ struct AttentionGradient {
 enum class GradientForm : uint8_t { deterministic, atomic };
 GradientForm gradient_form(const AttentionSizes& sizes, bool may_be_atomic);
 // [head, block of 64 queries, row, 64]. Rows 0 and 1 are what is known of the queries; in the atomic form sums of dQ
-// follow, 64 rows for each 64 columns of it. Those lie as [8 columns at a time, query, 8], in
-// which the stores of a warp are neighbours.
+// follow, 64 rows for each 64 columns of it. Those lie as [8 columns at a time, query, 8], in which the stores of a
+// warp are neighbours.
 Shape attention_workspace_shape(const AttentionSizes& sizes, GradientForm form);
 constexpr int64_t kStatsRows = 2;
 constexpr int64_t kSumColumns = 8;  // that lie together
